@@ -1,0 +1,1 @@
+//! The vocabulary: kinds, phases, targets, conditions, names. No IO, no clock.

@@ -1,0 +1,1 @@
+//! A Kubernetes API server that knows none of our kinds.

@@ -1,0 +1,3 @@
+//! `pawl`, the one executable: parse, then call.
+
+fn main() {}

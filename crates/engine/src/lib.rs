@@ -1,0 +1,1 @@
+//! The only loop: wake, observe, decide, apply, report.

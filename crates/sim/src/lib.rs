@@ -1,0 +1,1 @@
+//! The world in one thread: store, machines, faults, clock, seed and oracles.
