@@ -1,0 +1,7 @@
+//! What all kinds share: how a kind is named, conditions, gates, phases, targets, names.
+
+pub mod gate;
+pub mod kind;
+
+pub use gate::{Gate, GateName, Verdict};
+pub use kind::Kind;
