@@ -114,8 +114,8 @@ fn whole(resource: &Resource, object: &Object) -> Bytes {
         return object.bytes().clone();
     }
     let mut out = type_head(&resource.ids.kind, &resource.ids.api_version());
-    match crate::resources::events::convert(resource, object) {
-        Some(converted) => out.extend_from_slice(&converted),
+    match crate::resources::events::members(resource, object) {
+        Some(renamed) => out.extend_from_slice(&renamed),
         None => out.extend_from_slice(object.without_type()),
     }
     out.into()

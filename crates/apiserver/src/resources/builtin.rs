@@ -369,6 +369,14 @@ impl Builtin {
                 plural: self.plural.into(),
                 namespaced: self.namespaced,
             }),
+            stored: Arc::new(Ids {
+                // The one table two groups share keeps the core group's form.
+                group: if self.table.is_some() { "".into() } else { self.group.into() },
+                version: self.version.into(),
+                kind: self.kind.into(),
+                plural: self.plural.into(),
+                namespaced: self.namespaced,
+            }),
             table: table.into(),
             list_kind: format!("{}List", self.kind).into(),
             singular: self.kind.to_lowercase().into(),

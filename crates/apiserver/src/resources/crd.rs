@@ -45,6 +45,13 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
                 plural: plural.clone(),
                 namespaced: spec["scope"] == "Namespaced",
             }),
+            stored: Arc::new(Ids {
+                group: group.clone(),
+                version: storage_version(crd).unwrap_or_default().into(),
+                kind: text(&names["kind"]),
+                plural: plural.clone(),
+                namespaced: spec["scope"] == "Namespaced",
+            }),
             table: format!("{plural}.{group}").into(),
             list_kind: text(&names["listKind"]),
             singular: text(&names["singular"]),

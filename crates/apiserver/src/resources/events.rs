@@ -2,7 +2,7 @@
 //!
 //! `v1` and `events.k8s.io/v1` are two views of the same objects with some fields under other names.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Resource;
 use crate::store::Object;
@@ -18,25 +18,38 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// The members of an event, without `{`, `kind` and `apiVersion`, under the names of `resource`'s group;
-/// `None` where there is nothing to convert.
-pub(crate) fn convert(resource: &Resource, object: &Object) -> Option<Vec<u8>> {
-    if &*resource.ids.kind != "Event" || resource.ids.group == object.ids.group {
-        return None;
-    }
-    let text = Value::Object(renamed(object.value(), !resource.ids.group.is_empty())).to_string();
-    text.strip_prefix('{').map(|rest| rest.as_bytes().to_vec())
+/// A kept event under the names of `resource`'s group.
+pub(super) fn shown(resource: &Resource, kept: Value) -> Value {
+    if is_new_api(resource) { renamed(kept, true) } else { kept }
 }
 
-fn renamed(value: Value, to_new: bool) -> Map<String, Value> {
-    let Value::Object(members) = value else { return Map::new() };
+/// An event of the new API under the names it is kept; `None` for everything else.
+pub(super) fn kept(resource: &Resource, shown: &Value) -> Option<Value> {
+    is_new_api(resource).then(|| renamed(shown.clone(), false))
+}
+
+/// The members of a kept event, without `{`, `kind` and `apiVersion`, as `resource` shows them; `None`
+/// where there is nothing to rename.
+pub(crate) fn members(resource: &Resource, object: &Object) -> Option<Vec<u8>> {
+    if !is_new_api(resource) {
+        return None;
+    }
+    let mut value = renamed(object.value(), true);
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|key, _| !matches!(key.as_str(), "kind" | "apiVersion"));
+    }
+    value.to_string().strip_prefix('{').map(|rest| rest.as_bytes().to_vec())
+}
+
+fn is_new_api(resource: &Resource) -> bool {
+    resource.is("events.k8s.io", "events")
+}
+
+fn renamed(value: Value, to_new: bool) -> Value {
+    let Value::Object(members) = value else { return value };
     let new_name = |key: String| {
         let pair = NAMES.iter().find(|(old, new)| if to_new { *old == key } else { *new == key });
         pair.map_or(key, |(old, new)| (if to_new { *new } else { *old }).to_owned())
     };
-    members
-        .into_iter()
-        .filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion"))
-        .map(|(key, value)| (new_name(key), value))
-        .collect()
+    members.into_iter().map(|(key, value)| (new_name(key), value)).collect()
 }

@@ -13,13 +13,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::store::Ids;
+use crate::store::{Draft, Ids, Object};
 
 /// One resource in one API version.
 #[derive(Debug, Clone)]
 pub struct Resource {
     /// Group, version, kind, plural.
     pub ids: Arc<Ids>,
+    /// What its objects are kept as: the same for every version of a resource.
+    pub stored: Arc<Ids>,
     /// Where its objects are kept: the same for every version of a resource.
     pub table: Arc<str>,
     /// The kind of its lists.
@@ -127,8 +129,27 @@ impl Resource {
         }
     }
 
-    /// What its objects answer to field selectors.
-    pub(crate) fn fields_of(&self, object: &Value) -> Vec<(Arc<str>, String)> {
+    /// An object as this version shows it.
+    pub(crate) fn read(&self, object: &Object) -> Value {
+        let mut value = events::shown(self, object.value());
+        if object.ids != self.ids
+            && let Some(body) = value.as_object_mut()
+        {
+            body.insert("apiVersion".into(), self.ids.api_version().into());
+        }
+        value
+    }
+
+    /// An object of this version as it will be kept.
+    pub(crate) fn draft(&self, object: &Value) -> Draft {
+        match events::kept(self, object) {
+            Some(kept) => Draft::new(self.stored.clone(), &kept, self.fields_of(&kept)),
+            None => Draft::new(self.stored.clone(), object, self.fields_of(object)),
+        }
+    }
+
+    /// What its objects, as kept, answer to field selectors.
+    fn fields_of(&self, object: &Value) -> Vec<(Arc<str>, String)> {
         self.selectable.iter().map(|s| (s.label.clone(), s.read(object))).collect()
     }
 

@@ -79,7 +79,7 @@ pub(super) fn place(
 
 /// The object as it will be kept, unless it is too large to be.
 pub(super) fn draft(call: &Call<'_>, object: &Value) -> Result<Draft, Status> {
-    let draft = Draft::new(call.resource.ids.clone(), object, call.resource.fields_of(object));
+    let draft = call.resource.draft(object);
     if draft.len() > MAX_OBJECT_BYTES {
         return Err(Status::too_large(format!(
             "{} {:?} takes {} bytes, more than the {MAX_OBJECT_BYTES} an object may take",

@@ -104,7 +104,7 @@ fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Remov
         let head = core.store.head(&resource.table, &key);
         let head = head.ok_or_else(|| Status::not_found(resource, call.name))?;
         options.check(resource, &head)?;
-        let mut new = head.value();
+        let mut new = resource.read(&head);
         metadata::of(&mut new).remove("resourceVersion");
         let finalizers = options.finalizers(resource, &new);
         let grace = options.grace(resource, &new);
@@ -228,7 +228,7 @@ fn finish_definition(core: &Core, name: &str, table: &Arc<str>) {
             .collect();
         metadata::of(&mut value).insert("finalizers".into(), left.into());
         metadata::omit_empty(&mut value);
-        let draft = crate::store::Draft::new(resource.ids.clone(), &value, Vec::new());
+        let draft = resource.draft(&value);
         let done = if is_complete(resource, &value) {
             core.store.delete(&definitions, name, head.revision, Some(draft))
         } else {

@@ -32,7 +32,7 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
     until_settled(call, || {
         let head = core.store.head(&call.resource.table, &key);
         let head = head.ok_or_else(|| Status::not_found(call.resource, call.name))?;
-        let old = head.value();
+        let old = call.resource.read(&head);
         let wanted = wanted(call, scale(paths, &head, &old), &sent)?;
         let replicas = replicas(&wanted)?;
         let mut new = old.clone();

@@ -25,7 +25,7 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
         let Some(head) = core.store.head(&call.resource.table, &key) else {
             return absent(core, call, &source, options).map(Some);
         };
-        let old = head.value();
+        let old = call.resource.read(&head);
         let new = source.content(call, &old)?;
         change(core, call, &head, &old, new, options)
     })
