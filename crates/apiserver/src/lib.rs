@@ -1,1 +1,4 @@
 //! A Kubernetes API server that knows none of our kinds.
+
+pub mod schema;
+pub mod validation;
