@@ -15,7 +15,7 @@ mod service;
 mod target;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
@@ -71,6 +71,7 @@ pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) 
         query: &query,
         body,
         content_type: &content_type,
+        user_agent: header(&request.headers, &USER_AGENT),
     };
     let reply = Shape::accepted(accept)
         .and_then(|shape| core.handle(&call).map(|outcome| shaped(&call, outcome, shape)))

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
+use crate::schema::Schema;
 use crate::store::Ids;
 use crate::validation::NameRule;
 
@@ -400,6 +401,7 @@ impl Builtin {
                 })
                 .collect(),
             rules: self.rules,
+            schema: Schema::anything(),
             content: Content::Builtin(self),
         }
     }

@@ -22,8 +22,6 @@ pub struct Custom {
     pub definition: String,
     /// The definition is being deleted: nothing new.
     pub terminating: bool,
-    /// What its objects may look like.
-    pub schema: Schema,
     /// `additionalPrinterColumns`, as written.
     pub columns: Vec<Value>,
 }
@@ -73,10 +71,10 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
                 graceful: false,
                 name: NameRule::Subdomain,
             },
+            schema: schema(version),
             content: Content::Custom(Arc::new(Custom {
                 definition: crd["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
                 terminating: !crd["metadata"]["deletionTimestamp"].is_null(),
-                schema: schema(version),
                 columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             })),
         })

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::schema::Schema;
 use crate::store::{Draft, Ids, Object};
 use crate::validation::NameRule;
 
@@ -41,6 +42,8 @@ pub struct Resource {
     pub selectable: Vec<Selectable>,
     /// How writes behave.
     pub rules: Rules,
+    /// What its content may look like.
+    pub schema: Schema,
     /// How its content is read and checked.
     pub content: Content,
 }

@@ -115,10 +115,10 @@ pub(super) fn reshape(
             }
             unknown
         }
-        Content::Custom(custom) => {
+        Content::Custom(_) => {
             reshape_metadata(resource, object)?;
-            let unknown = custom.schema.prune(object);
-            custom.schema.default(object);
+            let unknown = resource.schema.prune(object);
+            resource.schema.default(object);
             unknown
         }
     };
@@ -133,12 +133,22 @@ pub(super) fn reshape(
     }
 }
 
+/// Brings what an apply made into its kind's shape; it has its defaults already.
+pub(super) fn finish_applied(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Status> {
+    match &resource.content {
+        Content::Builtin(_) => return reshape(resource, object, FieldValidation::Ignore),
+        Content::Custom(_) => reshape_metadata(resource, object)?,
+    }
+    metadata::omit_empty(object);
+    Ok(Vec::new())
+}
+
 /// Everything wrong with an object, new or in place of an old one.
 pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let mut errors = metadata::validate(object, old, resource);
     match &resource.content {
         Content::Builtin(builtin) => errors.extend((builtin.hooks.validate)(object, old)),
-        Content::Custom(custom) => errors.extend(custom.schema.validate(object, old)),
+        Content::Custom(_) => errors.extend(resource.schema.validate(object, old)),
     }
     if errors.is_empty() {
         return Ok(());

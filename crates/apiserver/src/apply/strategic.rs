@@ -1,0 +1,1 @@
+//! What does a strategic merge patch make of an object?
