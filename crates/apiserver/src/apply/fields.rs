@@ -252,7 +252,8 @@ mod tests {
     fn element() -> impl Strategy<Value = Element> {
         prop_oneof![
             "[a-c.:\"é]{1,3}".prop_map(|s| Element::field(&s)),
-            ("[a-b]", 0..3_i32).prop_map(|(k, v)| Element::key(json!({"name": k, "port": v}).as_object().unwrap().clone())),
+            ("[a-b]", 0..3_i32)
+                .prop_map(|(k, v)| Element::key(json!({"name": k, "port": v}).as_object().unwrap().clone())),
             "[x-z]{1,2}".prop_map(|s| Element::item(&json!(s))),
             (0..4_i64).prop_map(Element::Index),
         ]
@@ -276,13 +277,26 @@ mod tests {
         }});
         let set = FieldSet::decode(&wire).unwrap();
         assert_eq!(set.encode(), wire);
-        let paths = [".spec.a", ".spec.items", ".spec.items[name=\"k\"]", ".spec.items[name=\"k\"].name", ".spec.set[=\"x\"]"];
+        let paths = [
+            ".spec.a",
+            ".spec.items",
+            ".spec.items[name=\"k\"]",
+            ".spec.items[name=\"k\"].name",
+            ".spec.set[=\"x\"]",
+        ];
         assert_eq!(set.paths(), paths);
     }
 
     #[test]
     fn unreadable_sets_are_errors_and_unknown_elements_are_skipped() {
-        for bad in [json!([]), json!({"f:a": 1}), json!({"nocolon": {}}), json!({"k:[1]": {}}), json!({"v:{": {}}), json!({"i:x": {}})] {
+        for bad in [
+            json!([]),
+            json!({"f:a": 1}),
+            json!({"nocolon": {}}),
+            json!({"k:[1]": {}}),
+            json!({"v:{": {}}),
+            json!({"i:x": {}}),
+        ] {
             assert!(FieldSet::decode(&bad).is_err(), "{bad}");
         }
         assert!(FieldSet::decode(&json!({"z:new": {}})).unwrap().is_empty());

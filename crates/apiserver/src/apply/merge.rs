@@ -48,7 +48,12 @@ fn merged(ty: Type<'_>, live: Option<&Value>, config: Option<&Value>, depth: usi
             let index = |items: &'_ [Value]| -> Vec<Element> {
                 items.iter().map(|i| ty.identity(list, i).unwrap_or_else(|_| Element::item(i))).collect()
             };
-            let lists = Lists { live: live_items, config: config_items, live_ids: &index(live_items), config_ids: &index(config_items) };
+            let lists = Lists {
+                live: live_items,
+                config: config_items,
+                live_ids: &index(live_items),
+                config_ids: &index(config_items),
+            };
             let out = lists.interleave(|live, config| merged(ty.items(), live, config, depth + 1));
             (!out.is_empty()).then_some(Value::Array(out))
         }
@@ -78,7 +83,8 @@ impl Lists<'_> {
         let in_config = first(self.config, self.config_ids);
         let live_item = |id: &Element| in_live.get(id).and_then(|i| self.live.get(*i));
         let config_item = |id: &Element| in_config.get(id).and_then(|i| self.config.get(*i));
-        let mut shared: VecDeque<&Element> = self.config_ids.iter().filter(|id| in_live.contains_key(*id)).collect();
+        let mut shared: VecDeque<&Element> =
+            self.config_ids.iter().filter(|id| in_live.contains_key(*id)).collect();
         let mut next_shared = shared.pop_front();
         let mut done: HashSet<&Element> = HashSet::new();
         let mut out = Vec::new();

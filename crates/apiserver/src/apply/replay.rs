@@ -43,7 +43,9 @@ impl World {
                 match apply(self.live.as_ref(), body, &self.schema, &writer, force) {
                     Ok(new) => self.store(new, status),
                     Err(ApplyError::Conflicts(conflicts)) => {
-                        let causes = conflicts.iter().map(|c| json!({"reason": "FieldManagerConflict", "field": c.field}));
+                        let causes = conflicts
+                            .iter()
+                            .map(|c| json!({"reason": "FieldManagerConflict", "field": c.field}));
                         (409, json!({"details": {"causes": causes.collect::<Vec<_>>()}}))
                     }
                     Err(other) => panic!("{other}"),
@@ -155,8 +157,13 @@ fn normal(mut value: Value) -> Value {
 }
 
 fn causes(body: &Value) -> Vec<String> {
-    let mut causes: Vec<String> =
-        body.pointer("/details/causes").and_then(Value::as_array).into_iter().flatten().map(Value::to_string).collect();
+    let mut causes: Vec<String> = body
+        .pointer("/details/causes")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(Value::to_string)
+        .collect();
     causes.sort();
     causes
 }
@@ -175,7 +182,11 @@ fn replay(name: &str, steps: &[Value]) -> Vec<String> {
             _ => status == want_status && causes(&got) == causes(want),
         };
         if !good {
-            wrong.push(format!("{name} step {i}:\n want {want_status} {}\n got  {status} {}", normal(want.clone()), normal(got)));
+            wrong.push(format!(
+                "{name} step {i}:\n want {want_status} {}\n got  {status} {}",
+                normal(want.clone()),
+                normal(got)
+            ));
             break;
         }
     }

@@ -36,7 +36,11 @@ impl<'a> Type<'a> {
         let typed = self.node.filter(|n| !n.types.is_none() || n.int_or_string);
         match typed {
             Some(node) if node.types == Types::OBJECT => {
-                if node.atomic_map { Shape::Leaf } else { Shape::Map }
+                if node.atomic_map {
+                    Shape::Leaf
+                } else {
+                    Shape::Map
+                }
             }
             Some(node) if node.types == Types::ARRAY => match &node.list {
                 ListType::Atomic => Shape::Leaf,
@@ -45,16 +49,18 @@ impl<'a> Type<'a> {
             Some(_) => Shape::Leaf,
             None => match value {
                 Some(Value::Object(_)) => Shape::Map,
-                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => {
-                    Shape::Leaf
-                }
+                Some(
+                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+                )
+                | None => Shape::Leaf,
             },
         }
     }
 
     /// Whether the schema names this field, as opposed to its being the key of a map.
     pub(crate) fn names(self, field: &str) -> bool {
-        (self.resource && is_resource_field(field)) || self.node.is_some_and(|n| n.properties.contains_key(field))
+        (self.resource && is_resource_field(field))
+            || self.node.is_some_and(|n| n.properties.contains_key(field))
     }
 
     pub(crate) fn field(self, name: &str) -> Self {
@@ -81,9 +87,7 @@ impl<'a> Type<'a> {
     /// What tells this item from the others. `Err` says why nothing does.
     pub(crate) fn identity(self, list: &ListType, item: &Value) -> Result<Element, String> {
         match list {
-            ListType::Set if item.is_object() || item.is_null() => {
-                Ok(Element::item(item))
-            }
+            ListType::Set if item.is_object() || item.is_null() => Ok(Element::item(item)),
             ListType::Set | ListType::Atomic => Ok(Element::item(item)),
             ListType::Map(keys) => {
                 let mut identity = Map::new();
@@ -96,7 +100,10 @@ impl<'a> Type<'a> {
                 }
                 if identity.is_empty() {
                     return Err("associative list with keys has an element that omits key field".to_owned()
-                        + &keys.first().map(|k| format!(" {k:?} (and doesn't have default value)")).unwrap_or_default());
+                        + &keys
+                            .first()
+                            .map(|k| format!(" {k:?} (and doesn't have default value)"))
+                            .unwrap_or_default());
                 }
                 Ok(Element::key(identity))
             }
