@@ -13,6 +13,7 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | `builtin` | what may an object of a built-in kind look like? |
 //! | `compile` | is this schema structural, and what is its tree? |
 //! | `prune` | which fields does the schema not know? |
 //! | `default` | which fields does the schema fill in? |
@@ -22,6 +23,7 @@
 //! | `rules` | which CEL rules does the object break? |
 //! | `cost` | would a rule take too long on this object? |
 
+mod builtin;
 mod compile;
 mod cost;
 mod default;
@@ -39,6 +41,7 @@ use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+pub use builtin::{builtin, definitions};
 pub(crate) use validate::canonical;
 
 /// How deep schemas and objects may nest. The deepest real schemas (pod templates in custom resources) have
