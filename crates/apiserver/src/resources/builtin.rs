@@ -1,22 +1,12 @@
 //! Which kinds does Kubernetes bring along?
 //!
-//! A table. Content is read through Kubernetes' own types: what has the wrong type is refused, what is
-//! unknown is dropped, as a real server does.
+//! A table. What objects of each may look like is `schema::builtin`'s to say.
 
-use k8s_openapi::api::{
-    apps::v1 as apps, autoscaling::v2 as autoscaling, batch::v1 as batch, coordination::v1 as coordination,
-    core::v1 as core, events::v1 as events, policy::v1 as policy, rbac::v1 as rbac,
-    scheduling::v1 as scheduling,
-};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::sync::Arc;
 
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
-use crate::schema::Schema;
+use crate::schema::{self, Schema};
 use crate::store::Ids;
 use crate::validation::NameRule;
 
@@ -42,8 +32,6 @@ pub struct Builtin {
     table: Option<&'static str>,
     /// Label, pointer, value when absent.
     selectable: &'static [(&'static str, &'static str, &'static str)],
-    /// Through the kind's type and back.
-    pub(crate) reshape: fn(Value) -> Result<Value, serde_json::Error>,
     /// What no table can say.
     pub(crate) hooks: Hooks,
 }
@@ -72,7 +60,6 @@ const NAMESPACED: Builtin = Builtin {
     rules: RULES,
     table: None,
     selectable: &[],
-    reshape: reshape::<Value>,
     hooks: kinds::NONE,
 };
 
@@ -103,7 +90,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         selectable: &[("status.phase", "/status/phase", "")],
         rules: Rules { name: NameRule::Label, ..RULES },
-        reshape: reshape::<core::Namespace>,
         hooks: kinds::NAMESPACE,
         ..CLUSTER
     },
@@ -111,7 +97,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "ConfigMap",
         plural: "configmaps",
         short: &["cm"],
-        reshape: reshape::<core::ConfigMap>,
         hooks: kinds::CONFIG_MAP,
         ..NAMESPACED
     },
@@ -119,7 +104,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "Secret",
         plural: "secrets",
         selectable: &[("type", "/type", "")],
-        reshape: reshape::<core::Secret>,
         hooks: kinds::SECRET,
         ..NAMESPACED
     },
@@ -128,7 +112,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         plural: "serviceaccounts",
         short: &["sa"],
         rules: Rules { returns_deleted: true, ..RULES },
-        reshape: reshape::<core::ServiceAccount>,
         ..NAMESPACED
     },
     Builtin {
@@ -137,7 +120,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
         selectable: EVENT_FIELDS,
-        reshape: reshape::<core::Event>,
         ..NAMESPACED
     },
     Builtin {
@@ -148,7 +130,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { create_on_update: true, ..RULES },
         table: Some("events"),
         selectable: EVENT_FIELDS,
-        reshape: reshape::<events::Event>,
         ..NAMESPACED
     },
     Builtin {
@@ -168,7 +149,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
             ("status.podIP", "/status/podIP", ""),
             ("status.nominatedNodeName", "/status/nominatedNodeName", ""),
         ],
-        reshape: reshape::<core::Pod>,
         hooks: kinds::POD,
         ..NAMESPACED
     },
@@ -178,7 +158,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["no"],
         status: true,
         selectable: &[("spec.unschedulable", "/spec/unschedulable", "false")],
-        reshape: reshape::<core::Node>,
         ..CLUSTER
     },
     Builtin {
@@ -189,7 +168,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         rules: Rules { returns_deleted: true, name: NameRule::Dns1035, ..RULES },
         selectable: &[("spec.clusterIP", "/spec/clusterIP", ""), ("spec.type", "/spec/type", "")],
-        reshape: reshape::<core::Service>,
         ..NAMESPACED
     },
     Builtin {
@@ -197,7 +175,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         plural: "endpoints",
         short: &["ep"],
         rules: Rules { create_on_update: true, ..RULES },
-        reshape: reshape::<core::Endpoints>,
         ..NAMESPACED
     },
     Builtin {
@@ -206,7 +183,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["pvc"],
         status: true,
         rules: Rules { returns_deleted: true, ..RULES },
-        reshape: reshape::<core::PersistentVolumeClaim>,
         hooks: kinds::CLAIM,
         ..NAMESPACED
     },
@@ -219,7 +195,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         empty_status: true,
         rules: Rules { generation: true, orphans_by_default: true, ..RULES },
         selectable: &[("status.successful", "/status/succeeded", "0")],
-        reshape: reshape::<batch::Job>,
         ..NAMESPACED
     },
     Builtin {
@@ -231,46 +206,19 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         empty_status: true,
         rules: Rules { generation: true, ..RULES },
-        reshape: reshape::<batch::CronJob>,
         ..NAMESPACED
     },
-    Builtin {
-        kind: "Deployment",
-        plural: "deployments",
-        short: &["deploy"],
-        reshape: reshape::<apps::Deployment>,
-        ..WORKLOAD
-    },
-    Builtin {
-        kind: "StatefulSet",
-        plural: "statefulsets",
-        short: &["sts"],
-        reshape: reshape::<apps::StatefulSet>,
-        ..WORKLOAD
-    },
-    Builtin {
-        kind: "DaemonSet",
-        plural: "daemonsets",
-        short: &["ds"],
-        scale: false,
-        reshape: reshape::<apps::DaemonSet>,
-        ..WORKLOAD
-    },
+    Builtin { kind: "Deployment", plural: "deployments", short: &["deploy"], ..WORKLOAD },
+    Builtin { kind: "StatefulSet", plural: "statefulsets", short: &["sts"], ..WORKLOAD },
+    Builtin { kind: "DaemonSet", plural: "daemonsets", short: &["ds"], scale: false, ..WORKLOAD },
     Builtin {
         kind: "ReplicaSet",
         plural: "replicasets",
         short: &["rs"],
         selectable: &[("status.replicas", "/status/replicas", "0")],
-        reshape: reshape::<apps::ReplicaSet>,
         ..WORKLOAD
     },
-    Builtin {
-        group: "apps",
-        kind: "ControllerRevision",
-        plural: "controllerrevisions",
-        reshape: reshape::<apps::ControllerRevision>,
-        ..NAMESPACED
-    },
+    Builtin { group: "apps", kind: "ControllerRevision", plural: "controllerrevisions", ..NAMESPACED },
     Builtin {
         group: "autoscaling",
         version: "v2",
@@ -279,7 +227,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["hpa"],
         all: true,
         status: true,
-        reshape: reshape::<autoscaling::HorizontalPodAutoscaler>,
         ..NAMESPACED
     },
     Builtin {
@@ -287,7 +234,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "Lease",
         plural: "leases",
         rules: Rules { create_on_update: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<coordination::Lease>,
         ..NAMESPACED
     },
     Builtin {
@@ -297,7 +243,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["pdb"],
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<policy::PodDisruptionBudget>,
         ..NAMESPACED
     },
     Builtin {
@@ -306,25 +251,12 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         plural: "priorityclasses",
         short: &["pc"],
         rules: Rules { generation: true, ..RULES },
-        reshape: reshape::<scheduling::PriorityClass>,
         ..CLUSTER
     },
-    Builtin { kind: "Role", plural: "roles", reshape: reshape::<rbac::Role>, ..RBAC },
-    Builtin { kind: "RoleBinding", plural: "rolebindings", reshape: reshape::<rbac::RoleBinding>, ..RBAC },
-    Builtin {
-        kind: "ClusterRole",
-        plural: "clusterroles",
-        namespaced: false,
-        reshape: reshape::<rbac::ClusterRole>,
-        ..RBAC
-    },
-    Builtin {
-        kind: "ClusterRoleBinding",
-        plural: "clusterrolebindings",
-        namespaced: false,
-        reshape: reshape::<rbac::ClusterRoleBinding>,
-        ..RBAC
-    },
+    Builtin { kind: "Role", plural: "roles", ..RBAC },
+    Builtin { kind: "RoleBinding", plural: "rolebindings", ..RBAC },
+    Builtin { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
+    Builtin { kind: "ClusterRoleBinding", plural: "clusterrolebindings", namespaced: false, ..RBAC },
     Builtin {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
@@ -332,7 +264,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["crd", "crds"],
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<apiextensions::CustomResourceDefinition>,
         hooks: kinds::DEFINITION,
         ..CLUSTER
     },
@@ -401,12 +332,9 @@ impl Builtin {
                 })
                 .collect(),
             rules: self.rules,
-            schema: Schema::anything(),
+            // A test asks for every built-in kind: none is without.
+            schema: schema::builtin(self.group, self.version, self.kind).unwrap_or_else(Schema::anything),
             content: Content::Builtin(self),
         }
     }
-}
-
-fn reshape<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(serde_json::from_value::<T>(object)?)
 }

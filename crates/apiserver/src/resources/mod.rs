@@ -276,6 +276,10 @@ mod tests {
         for builtin in builtin::BUILTINS {
             let found = registry.find(builtin.group, builtin.version, builtin.plural).unwrap();
             assert_eq!(&*found.ids.kind, builtin.kind);
+            assert!(
+                crate::schema::builtin(builtin.group, builtin.version, builtin.kind).is_some(),
+                "{found:?}"
+            );
         }
     }
 }
