@@ -163,6 +163,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Service",
         plural: "services",
+        hooks: kinds::SERVICE,
         short: &["svc"],
         all: true,
         status: true,
@@ -190,6 +191,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "batch",
         kind: "Job",
         plural: "jobs",
+        hooks: kinds::JOB,
         all: true,
         status: true,
         empty_status: true,
@@ -201,6 +203,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "batch",
         kind: "CronJob",
         plural: "cronjobs",
+        hooks: kinds::CRON_JOB,
         short: &["cj"],
         all: true,
         status: true,
@@ -208,12 +211,32 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { generation: true, ..RULES },
         ..NAMESPACED
     },
-    Builtin { kind: "Deployment", plural: "deployments", short: &["deploy"], ..WORKLOAD },
-    Builtin { kind: "StatefulSet", plural: "statefulsets", short: &["sts"], ..WORKLOAD },
-    Builtin { kind: "DaemonSet", plural: "daemonsets", short: &["ds"], scale: false, ..WORKLOAD },
+    Builtin {
+        kind: "Deployment",
+        plural: "deployments",
+        hooks: kinds::DEPLOYMENT,
+        short: &["deploy"],
+        ..WORKLOAD
+    },
+    Builtin {
+        kind: "StatefulSet",
+        plural: "statefulsets",
+        hooks: kinds::STATEFUL_SET,
+        short: &["sts"],
+        ..WORKLOAD
+    },
+    Builtin {
+        kind: "DaemonSet",
+        plural: "daemonsets",
+        hooks: kinds::DAEMON_SET,
+        short: &["ds"],
+        scale: false,
+        ..WORKLOAD
+    },
     Builtin {
         kind: "ReplicaSet",
         plural: "replicasets",
+        hooks: kinds::REPLICA_SET,
         short: &["rs"],
         selectable: &[("status.replicas", "/status/replicas", "0")],
         ..WORKLOAD
@@ -254,9 +277,15 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         ..CLUSTER
     },
     Builtin { kind: "Role", plural: "roles", ..RBAC },
-    Builtin { kind: "RoleBinding", plural: "rolebindings", ..RBAC },
+    Builtin { kind: "RoleBinding", plural: "rolebindings", hooks: kinds::BINDING, ..RBAC },
     Builtin { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
-    Builtin { kind: "ClusterRoleBinding", plural: "clusterrolebindings", namespaced: false, ..RBAC },
+    Builtin {
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        hooks: kinds::BINDING,
+        namespaced: false,
+        ..RBAC
+    },
     Builtin {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",

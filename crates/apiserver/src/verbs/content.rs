@@ -104,8 +104,11 @@ pub(super) fn reshape(
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
     let unknown = match &resource.content {
-        Content::Builtin(_) => {
-            resource.schema.decode(&resource.ids.kind, object).map_err(|why| cannot_handle(resource, &why))?
+        Content::Builtin(builtin) => {
+            let decoded = resource.schema.decode(&resource.ids.kind, object);
+            let unknown = decoded.map_err(|why| cannot_handle(resource, &why))?;
+            (builtin.hooks.default)(object);
+            unknown
         }
         Content::Custom(_) => {
             check_metadata(resource, object)?;
