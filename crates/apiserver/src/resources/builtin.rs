@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::columns::{self, Column};
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::schema::{self, Schema};
@@ -32,6 +33,8 @@ pub struct Builtin {
     table: Option<&'static str>,
     /// Label, pointer, value when absent.
     selectable: &'static [(&'static str, &'static str, &'static str)],
+    /// What a Table shows after the name.
+    columns: &'static [columns::Builtin],
     /// What no table can say.
     pub(crate) hooks: Hooks,
 }
@@ -60,6 +63,7 @@ const NAMESPACED: Builtin = Builtin {
     rules: RULES,
     table: None,
     selectable: &[],
+    columns: columns::PLAIN,
     hooks: kinds::NONE,
 };
 
@@ -86,6 +90,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Namespace",
         plural: "namespaces",
+        columns: columns::PHASE,
         short: &["ns"],
         status: true,
         selectable: &[("status.phase", "/status/phase", "")],
@@ -96,6 +101,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "ConfigMap",
         plural: "configmaps",
+        columns: columns::CONFIG_MAP,
         short: &["cm"],
         hooks: kinds::CONFIG_MAP,
         ..NAMESPACED
@@ -103,6 +109,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Secret",
         plural: "secrets",
+        columns: columns::SECRET,
         selectable: &[("type", "/type", "")],
         hooks: kinds::SECRET,
         ..NAMESPACED
@@ -110,6 +117,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "ServiceAccount",
         plural: "serviceaccounts",
+        columns: columns::SERVICE_ACCOUNT,
         short: &["sa"],
         rules: Rules { returns_deleted: true, ..RULES },
         ..NAMESPACED
@@ -117,6 +125,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Event",
         plural: "events",
+        columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
         selectable: EVENT_FIELDS,
@@ -126,6 +135,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "events.k8s.io",
         kind: "Event",
         plural: "events",
+        columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
         table: Some("events"),
@@ -135,6 +145,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Pod",
         plural: "pods",
+        columns: columns::POD,
         short: &["po"],
         all: true,
         status: true,
@@ -155,6 +166,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Node",
         plural: "nodes",
+        columns: columns::NODE,
         short: &["no"],
         status: true,
         selectable: &[("spec.unschedulable", "/spec/unschedulable", "false")],
@@ -163,6 +175,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Service",
         plural: "services",
+        columns: columns::SERVICE,
         hooks: kinds::SERVICE,
         short: &["svc"],
         all: true,
@@ -181,6 +194,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "PersistentVolumeClaim",
         plural: "persistentvolumeclaims",
+        columns: columns::CLAIM,
         short: &["pvc"],
         status: true,
         rules: Rules { returns_deleted: true, ..RULES },
@@ -191,6 +205,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "batch",
         kind: "Job",
         plural: "jobs",
+        columns: columns::JOB,
         hooks: kinds::JOB,
         all: true,
         status: true,
@@ -203,6 +218,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "batch",
         kind: "CronJob",
         plural: "cronjobs",
+        columns: columns::CRON_JOB,
         hooks: kinds::CRON_JOB,
         short: &["cj"],
         all: true,
@@ -214,6 +230,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Deployment",
         plural: "deployments",
+        columns: columns::DEPLOYMENT,
         hooks: kinds::DEPLOYMENT,
         short: &["deploy"],
         ..WORKLOAD
@@ -221,6 +238,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "StatefulSet",
         plural: "statefulsets",
+        columns: columns::STATEFUL_SET,
         hooks: kinds::STATEFUL_SET,
         short: &["sts"],
         ..WORKLOAD
@@ -228,6 +246,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "DaemonSet",
         plural: "daemonsets",
+        columns: columns::DAEMON_SET,
         hooks: kinds::DAEMON_SET,
         short: &["ds"],
         scale: false,
@@ -236,6 +255,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "ReplicaSet",
         plural: "replicasets",
+        columns: columns::REPLICA_SET,
         hooks: kinds::REPLICA_SET,
         short: &["rs"],
         selectable: &[("status.replicas", "/status/replicas", "0")],
@@ -256,6 +276,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",
+        columns: columns::LEASE,
         rules: Rules { create_on_update: true, unconditional_update: false, ..RULES },
         ..NAMESPACED
     },
@@ -276,12 +297,25 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { generation: true, ..RULES },
         ..CLUSTER
     },
-    Builtin { kind: "Role", plural: "roles", ..RBAC },
-    Builtin { kind: "RoleBinding", plural: "rolebindings", hooks: kinds::BINDING, ..RBAC },
-    Builtin { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
+    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, ..RBAC },
+    Builtin {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        columns: columns::BINDING,
+        hooks: kinds::BINDING,
+        ..RBAC
+    },
+    Builtin {
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        columns: columns::CREATED_AT,
+        namespaced: false,
+        ..RBAC
+    },
     Builtin {
         kind: "ClusterRoleBinding",
         plural: "clusterrolebindings",
+        columns: columns::BINDING,
         hooks: kinds::BINDING,
         namespaced: false,
         ..RBAC
@@ -290,6 +324,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
+        columns: columns::CREATED_AT,
         short: &["crd", "crds"],
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
@@ -359,6 +394,12 @@ impl Builtin {
                     pointer: pointer.into(),
                     absent,
                 })
+                .collect(),
+            // Events are told by when they happened, not by name.
+            columns: (self.kind != "Event")
+                .then(Column::name)
+                .into_iter()
+                .chain(self.columns.iter().map(Column::computed))
                 .collect(),
             rules: self.rules,
             // A test asks for every built-in kind: none is without.

@@ -4,8 +4,10 @@
 //! table, custom ones from stored CustomResourceDefinitions. No verb asks for a kind by name.
 
 pub(crate) mod builtin;
+pub(crate) mod columns;
 pub(crate) mod crd;
 pub(crate) mod events;
+mod jsonpath;
 pub(crate) mod kinds;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::resources::columns::Column;
 use crate::schema::Schema;
 use crate::store::{Draft, Ids, Object};
 use crate::validation::NameRule;
@@ -40,6 +43,8 @@ pub struct Resource {
     pub scale: Option<Scale>,
     /// What field selectors may ask beyond name and namespace.
     pub selectable: Vec<Selectable>,
+    /// What a Table shows, the name first.
+    pub(crate) columns: Vec<Column>,
     /// How writes behave.
     pub rules: Rules,
     /// What its content may look like.

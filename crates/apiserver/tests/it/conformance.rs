@@ -17,19 +17,24 @@ use tower::ServiceExt as _;
 use crate::{post, server};
 
 /// Conversations every answer of which is as recorded.
-const PASS: &[&str] = &["scenarios/apply", "scenarios/crud", "scenarios/finalizers", "scenarios/watch"];
+const PASS: &[&str] = &[
+    "scenarios/apply",
+    "scenarios/basics",
+    "scenarios/crd",
+    "scenarios/crud",
+    "scenarios/finalizers",
+    "scenarios/jobs",
+    "scenarios/list",
+    "scenarios/patch",
+    "scenarios/watch",
+];
 
-/// Conversations that some answers still differ in, with how many steps pass at least, and which room is
-/// missing.
+/// Conversations that some answers still differ in, with how many steps pass at least, and what is missing.
+/// The last two are for machines outside this crate, which work through its API.
 const NOT_YET: &[(&str, usize, &str)] = &[
-    ("scenarios/access", 5, "authentication, RBAC and token requests"),
-    ("scenarios/basics", 13, "OpenAPI documents"),
-    ("scenarios/crd", 27, "Table"),
-    ("scenarios/jobs", 3, "defaults and validation of jobs, Table"),
-    ("scenarios/list", 20, "Table"),
+    ("scenarios/access", 6, "authentication, RBAC and token requests"),
     ("scenarios/namespaces", 8, "something that empties namespaces"),
     ("scenarios/ownership", 15, "a garbage collector"),
-    ("scenarios/patch", 12, "validation of deployments"),
 ];
 
 #[test]
