@@ -2,6 +2,8 @@
 
 pub mod gate;
 pub mod kind;
+pub mod names;
+pub mod phase;
 
 pub use gate::{Gate, GateName, Verdict};
 pub use kind::Kind;

@@ -1,0 +1,53 @@
+//! What a machine may look at: caches, read without waiting and without choosing.
+//!
+//! The loop's informers, the simulator's stale caches and a test's list of manifests are all views.
+
+use std::sync::Arc;
+
+use pawl_api::meta::Kind;
+
+use crate::object::{Key, Object};
+use crate::plan::Refusal;
+
+/// Whether the API server serves a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    Yes,
+    /// The kind is not there (a CRD that is not installed); it may appear later.
+    No,
+}
+
+/// A consistent-enough picture of the cluster: each object at some version, never older than this machine's own
+/// last write to it.
+pub trait View {
+    fn get(&self, kind: &Kind, key: &Key) -> Option<Arc<Object>>;
+
+    /// Everything of a kind, in key order; `None` is all namespaces.
+    fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Arc<Object>>;
+
+    /// The objects of a kind that name this UID in their owner references, in key order.
+    fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>>;
+
+    /// The objects of a kind that carry this label, in key order. The label must be in the watch's `labels`.
+    fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>>;
+
+    /// The objects of every kind that name this UID in their owner references (only for machines on every kind).
+    fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>>;
+
+    fn serves(&self, kind: &Kind) -> Served;
+}
+
+/// All that one observation starts from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub view: &'a dyn View,
+    pub me: &'a Arc<Object>,
+    /// What the API server refused for good the last time this object's plan was applied.
+    pub refusals: &'a [Refusal],
+}
+
+impl std::fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("me", self.me).field("refusals", &self.refusals).finish_non_exhaustive()
+    }
+}
