@@ -106,7 +106,7 @@ enum Asked {
     IsGone {
         gone: Reference,
         rest: Vec<Reference>,
-        then: Step,
+        then: Box<Step>,
     },
     Patch {
         kind: Kind,
