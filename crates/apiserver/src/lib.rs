@@ -13,10 +13,12 @@ mod env;
 mod http;
 mod patch;
 mod resources;
+pub mod schema;
 mod selector;
 mod server;
 mod status;
 mod store;
+pub mod validation;
 mod verbs;
 mod watch;
 
