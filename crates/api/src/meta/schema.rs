@@ -70,11 +70,6 @@ pub fn rule(rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message })
 }
 
-/// Whether a JSON value says nothing, for `skip_serializing_if`.
-pub(crate) fn is_null(value: &Value) -> bool {
-    value.is_null()
-}
-
 /// Whether a switch is off, for `skip_serializing_if`.
 pub(crate) fn is_false(value: &bool) -> bool {
     !*value
