@@ -4,4 +4,6 @@ pub mod crds;
 pub mod deploy;
 pub mod git;
 pub mod meta;
+pub mod pawl;
 pub mod phases;
+pub mod remedy;

@@ -70,6 +70,17 @@ pub fn rule(rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message })
 }
 
+/// A CEL rule that lets none of the fields change, appear or vanish.
+pub fn frozen(fields: &[&str], message: &str) -> Value {
+    let same: Vec<String> = fields
+        .iter()
+        .map(|field| {
+            format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})")
+        })
+        .collect();
+    rule(&same.join(" && "), message)
+}
+
 /// Whether a switch is off, for `skip_serializing_if`.
 pub(crate) fn is_false(value: &bool) -> bool {
     !*value
