@@ -1,6 +1,9 @@
 //! The vocabulary: kinds, phases, targets, conditions, names. No IO, no clock.
 
 pub mod crds;
+pub mod deploy;
 pub mod git;
 pub mod meta;
+pub mod pawl;
 pub mod phases;
+pub mod remedy;
