@@ -6,8 +6,11 @@
 
 pub mod apply;
 pub mod cache;
+pub mod cluster;
 pub mod failure;
 pub mod machine;
 pub mod object;
 pub mod plan;
+#[cfg(test)]
+mod testing;
 pub mod view;

@@ -1,0 +1,3 @@
+//! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
+
+pub mod garbage;
