@@ -83,6 +83,8 @@ pub struct Ground {
     pub env: Arc<SimEnv>,
     /// Everything since the beginning, in order of revision.
     pub history: Vec<Happened>,
+    /// Per kind, where in the history its objects are.
+    pub by_kind: BTreeMap<Kind, Vec<usize>>,
     /// What is there now.
     pub live: BTreeMap<Kind, BTreeMap<Key, Arc<Object>>>,
     revision: u64,
@@ -95,7 +97,7 @@ impl Ground {
         let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
         let revision = 0;
         let trace = Trace::new(keep_trace);
-        let mut ground = Self { server, env, history: Vec::new(), live: BTreeMap::new(), revision, trace };
+        let mut ground = Self { server, env, history: Vec::new(), by_kind: BTreeMap::new(), live: BTreeMap::new(), revision, trace };
         ground.catch_up();
         ground
     }
@@ -139,6 +141,7 @@ impl Ground {
                 namespaced: change.resource.namespaced,
             };
             let Ok(object) = Object::new(kind.clone(), change.value()) else { continue };
+            self.by_kind.entry(kind.clone()).or_default().push(self.history.len());
             let kept = self.live.entry(kind).or_default();
             match change.what {
                 ChangeType::Added | ChangeType::Modified => kept.insert(object.key(), Arc::clone(&object)),

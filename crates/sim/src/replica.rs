@@ -76,7 +76,7 @@ impl Replica {
                 self.caches.put(Arc::clone(object));
             }
             self.progress.insert(kind.clone(), ground.revision());
-            self.position.insert(kind.clone(), ground.history.len());
+            self.position.insert(kind.clone(), ground.by_kind.get(kind).map_or(0, Vec::len));
         }
         for object in ground.live.values().flat_map(BTreeMap::values) {
             self.wake(object);
@@ -91,17 +91,15 @@ impl Replica {
         ground.live.keys().filter(|kind| self.next_event(ground, kind).is_some()).cloned().collect()
     }
 
-    fn next_event(&self, ground: &Ground, kind: &Kind) -> Option<usize> {
-        let from = self.position.get(kind).copied().unwrap_or_default();
-        let rest = ground.history.get(from..)?;
-        rest.iter().position(|happened| happened.object.kind() == kind).map(|offset| from + offset)
+    fn next_event<'g>(&self, ground: &'g Ground, kind: &Kind) -> Option<&'g Happened> {
+        let position = self.position.get(kind).copied().unwrap_or_default();
+        ground.history.get(*ground.by_kind.get(kind)?.get(position)?)
     }
 
     /// Delivers the next event of one kind.
     pub fn deliver(&mut self, ground: &Ground, kind: &Kind) {
-        let Some(at) = self.next_event(ground, kind) else { return };
-        let Some(Happened { revision, what, object }) = ground.history.get(at).cloned() else { return };
-        self.position.insert(kind.clone(), at + 1);
+        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else { return };
+        *self.position.entry(kind.clone()).or_default() += 1;
         self.progress.insert(kind.clone(), revision);
         match what {
             ChangeType::Added | ChangeType::Modified => self.caches.put(Arc::clone(&object)),
