@@ -239,8 +239,7 @@ mod tests {
         let mut list = Vec::new();
         let now = Timestamp::from_millisecond(1_500).unwrap();
         set(&mut list, ready(true, ""), None, now);
-        let read: Vec<Condition> =
-            serde_json::from_value(serde_json::to_value(&list).unwrap()).unwrap();
+        let read: Vec<Condition> = serde_json::from_value(serde_json::to_value(&list).unwrap()).unwrap();
         assert_eq!(read, list);
     }
 

@@ -63,8 +63,10 @@ impl FromStr for Duration {
             let (number, tail) = rest.split_at(number_len);
             let unit_len = tail.bytes().take_while(|b| !b.is_ascii_digit() && *b != b'.').count();
             let (unit, tail) = tail.split_at(unit_len);
-            let unit_nanos = unit_nanos(unit).ok_or_else(|| fail("a unit is missing or unknown (ns, us, ms, s, m, h)"))?;
-            nanos += scaled(number, unit_nanos).ok_or_else(|| fail("a number is missing, malformed or too large"))?;
+            let unit_nanos =
+                unit_nanos(unit).ok_or_else(|| fail("a unit is missing or unknown (ns, us, ms, s, m, h)"))?;
+            nanos += scaled(number, unit_nanos)
+                .ok_or_else(|| fail("a number is missing, malformed or too large"))?;
             if nanos > u128::from(MAX_SECS) * 1_000_000_000 {
                 return Err(fail("it is longer than ten years (87600h)"));
             }
@@ -188,7 +190,8 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused_with_an_example() {
-        for bad in ["", "5", "m", "5 m", "-5m", "1.2.3s", ".", "5x", "99999999999999999999s", "87601h", "5é"] {
+        for bad in ["", "5", "m", "5 m", "-5m", "1.2.3s", ".", "5x", "99999999999999999999s", "87601h", "5é"]
+        {
             let error = bad.parse::<Duration>().unwrap_err().to_string();
             assert!(error.contains("write for example"), "{bad}: {error}");
         }

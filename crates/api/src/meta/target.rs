@@ -84,7 +84,9 @@ pub struct ItemTarget {
 /// Why a text is not a target: what is wrong, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    #[error("target {0:?} has {1} part(s); write namespace/kind/name, or kind/name for a cluster-scoped kind")]
+    #[error(
+        "target {0:?} has {1} part(s); write namespace/kind/name, or kind/name for a cluster-scoped kind"
+    )]
     Parts(String, usize),
     #[error("target {target:?}: the {part} is empty; write {form}")]
     Empty { target: String, part: &'static str, form: &'static str },
@@ -201,7 +203,12 @@ impl ObjectTarget {
             check.that("group", group, names::is_subdomain(group), allowed)?;
         }
         let allowed = "a namespace is at most 63 of a-z, 0-9 and -, alphanumeric at both ends";
-        check.that("namespace", namespace.unwrap_or_default(), namespace.is_none_or(names::is_label), allowed)?;
+        check.that(
+            "namespace",
+            namespace.unwrap_or_default(),
+            namespace.is_none_or(names::is_label),
+            allowed,
+        )?;
         let allowed = "an object's name is at most 253 characters without /, %, spaces or control characters";
         check.that("name", name, is_object_name(name), allowed)?;
         let (word, group) = match known(&word, group.as_deref()) {
@@ -235,7 +242,12 @@ impl GitTarget {
     fn new(raw: &str, parts: [&str; 5], reference: GitRef) -> Result<Self, ParseError> {
         let [host, owner, repository, path, template] = parts;
         let check = Check { raw, form: GIT_FORM };
-        check.filled(&[("host", host), ("owner", owner), ("repository", repository), ("template", template)])?;
+        check.filled(&[
+            ("host", host),
+            ("owner", owner),
+            ("repository", repository),
+            ("template", template),
+        ])?;
         let repository = repository.to_lowercase();
         let repository = repository.strip_suffix(".git").unwrap_or(&repository);
         let (host, owner) = (host.to_lowercase(), owner.to_lowercase());
@@ -243,7 +255,12 @@ impl GitTarget {
         for (part, value) in [("host", host.as_str()), ("owner", &owner), ("repository", repository)] {
             check.that(part, value, is_word(value), allowed)?;
         }
-        check.that("template", template, names::is_subdomain(template), "a template is named by a DNS name")?;
+        check.that(
+            "template",
+            template,
+            names::is_subdomain(template),
+            "a template is named by a DNS name",
+        )?;
         if let GitRef::Named(name) = &reference {
             check.filled(&[("ref", name)])?;
             let allowed = "a git ref has no spaces, colons or control characters";
@@ -394,7 +411,13 @@ impl Check<'_> {
         }
     }
 
-    fn that(&self, part: &'static str, value: &str, good: bool, allowed: &'static str) -> Result<(), ParseError> {
+    fn that(
+        &self,
+        part: &'static str,
+        value: &str,
+        good: bool,
+        allowed: &'static str,
+    ) -> Result<(), ParseError> {
         if good {
             return Ok(());
         }
