@@ -64,12 +64,41 @@ pub struct Written {
     pub deleted: bool,
 }
 
+/// A guard that can be taken away in a simulation, to see that the simulation notices. All are on by default, and
+/// nothing outside a simulation turns one off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guards {
+    /// A taken name is adopted only from ourselves (I1).
+    pub adoption_check: bool,
+    /// Another object is changed or deleted only while it is the one that was observed, not a namesake.
+    pub uid_precondition: bool,
+    /// Writes apply only to the version that was decided on.
+    pub resource_version: bool,
+    /// What seems gone from a cache is asked for once more before anything is deleted because of it.
+    pub owner_live_check: bool,
+    /// The status comes after the steps: it never claims what has not been done.
+    pub status_last: bool,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            adoption_check: true,
+            uid_precondition: true,
+            resource_version: true,
+            owner_live_check: true,
+            status_last: true,
+        }
+    }
+}
+
 /// A plan under way.
 #[derive(Debug)]
 pub struct Applying {
     about: Arc<Object>,
     machine: &'static str,
     now: Timestamp,
+    guards: Guards,
     /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
     resource_version: String,
     tasks: VecDeque<Task>,
@@ -105,8 +134,6 @@ enum Asked {
     },
     IsGone {
         gone: Reference,
-        rest: Vec<Reference>,
-        then: Box<Step>,
     },
     Patch {
         kind: Kind,
@@ -124,17 +151,25 @@ enum Asked {
 
 impl Applying {
     pub fn new(plan: BoundPlan, about: Arc<Object>, now: Timestamp) -> Self {
+        Self::with_guards(plan, about, now, Guards::default())
+    }
+
+    /// Like `new`, with guards taken away: only for simulations that check that they notice.
+    pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
         let BoundPlan { machine, basis: _, resource_version, steps, notes, status, waiting: _, wake: _ } =
             plan;
-        let releases = steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_)));
+        let releases =
+            steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
-        let tasks = steps
+        let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
+        let tasks = early
+            .map(Task::Status)
             .into_iter()
-            .map(Task::Step)
+            .chain(steps.into_iter().map(Task::Step))
             .chain(notes.into_iter().map(Task::Note))
-            .chain(status.map(Task::Status))
+            .chain(late.map(Task::Status))
             .collect();
-        Self { about, machine, now, resource_version, tasks, asked: None, outcome: Outcome::default() }
+        Self { about, machine, now, guards, resource_version, tasks, asked: None, outcome: Outcome::default() }
     }
 
     /// Whether there is nothing to send at all.
@@ -155,7 +190,7 @@ impl Applying {
             }
             Task::Note(note) => (Asked::Note, self.event(&note)),
             Task::Status(patch) => {
-                let body = json!({"metadata": {"resourceVersion": self.resource_version}, "status": patch});
+                let body = self.swapping(json!({"status": patch}));
                 (
                     Asked::Own { last: true },
                     patch_request(self.about.kind(), &self.about.key(), Part::Status, &body),
@@ -188,7 +223,7 @@ impl Applying {
         self.outcome
     }
 
-    fn ask_step(&self, step: Step) -> (Asked, Request<Vec<u8>>) {
+    fn ask_step(&mut self, step: Step) -> (Asked, Request<Vec<u8>>) {
         match step {
             Step::Create { kind, mut manifest, adopt } => {
                 if let Some(manifest) = manifest.as_object_mut() {
@@ -201,20 +236,25 @@ impl Applying {
                 (Asked::Create { kind, key, adopt }, request)
             }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
-                let body = with_preconditions(patch, &uid, resource_version.as_deref());
+                let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
                 let request = patch_request(&kind, &key, part, &body);
                 (Asked::Patch { kind, key }, request)
             }
             Step::Delete { target, resource_version, propagation, mut only_if_gone } => {
                 if let Some(gone) = only_if_gone.pop() {
-                    let request = get_request(&gone.kind, &gone.key);
-                    let then =
-                        Step::Delete { target, resource_version, propagation, only_if_gone: Vec::new() };
-                    return (Asked::IsGone { gone, rest: only_if_gone, then: Box::new(then) }, request);
+                    let delete = Step::Delete { target, resource_version, propagation, only_if_gone };
+                    self.tasks.push_front(Task::Step(delete));
+                    return self.ask_step(Step::ConfirmGone(gone));
                 }
-                let request = delete_request(&target, resource_version.as_deref(), propagation);
+                let request =
+                    delete_request(&target, resource_version.as_deref(), propagation, self.guards);
                 (Asked::Delete { target }, request)
             }
+            Step::ConfirmGone(gone) => {
+                let request = get_request(&gone.kind, &gone.key);
+                (Asked::IsGone { gone }, request)
+            }
+            Step::Finalize(finalizers) => (Asked::Own { last: true }, self.finalize_request(&finalizers)),
             Step::AddFinalizer(finalizer) => {
                 let mut finalizers = self.about.finalizers().to_vec();
                 finalizers.push(finalizer);
@@ -242,7 +282,7 @@ impl Applying {
                 Ok(found) => self.adopt(kind, key, &adopt, &found),
                 Err(failure) => self.stop(kind, key, Failure { category: Category::Conflict, ..failure }),
             },
-            Asked::IsGone { gone, rest, then } => self.check_gone(&gone, rest, *then, reply),
+            Asked::IsGone { gone } => self.check_gone(&gone, reply),
             Asked::Patch { kind, key } => match reply {
                 Ok(patched) => self.written(kind, key, &patched, false),
                 Err(failure) => self.stop(kind, key, failure),
@@ -269,6 +309,7 @@ impl Applying {
     fn adopt(&mut self, kind: Kind, key: Key, adopt: &Adopt, found: &Value) {
         let found_labels = found.pointer("/metadata/labels");
         let ours = match adopt {
+            _ if !self.guards.adoption_check => true,
             Adopt::Anyones => true,
             Adopt::ControlledBy(uid) => controller_uid(found) == Some(uid),
             Adopt::Labelled(labels) => labels.iter().all(|(label, value)| {
@@ -302,25 +343,14 @@ impl Applying {
         }
     }
 
-    fn check_gone(
-        &mut self,
-        gone: &Reference,
-        rest: Vec<Reference>,
-        then: Step,
-        reply: Result<Value, Failure>,
-    ) {
-        let is_gone = match &reply {
-            Ok(found) => text(found, "/metadata/uid") != Some(&gone.uid),
-            Err(failure) => failure.category == Category::Gone,
-        };
-        match (is_gone, reply, then) {
-            (true, _, Step::Delete { target, resource_version, propagation, only_if_gone: _ }) => {
-                let delete = Step::Delete { target, resource_version, propagation, only_if_gone: rest };
-                self.tasks.push_front(Task::Step(delete));
-            }
-            (true, _, then) => self.tasks.push_front(Task::Step(then)),
-            (false, Err(failure), _) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
-            (false, Ok(_), _) => {
+    fn check_gone(&mut self, gone: &Reference, reply: Result<Value, Failure>) {
+        match reply {
+            // A namesake that came later is not it.
+            Ok(found) if text(&found, "/metadata/uid") != Some(&gone.uid) => {}
+            Err(failure) if failure.category == Category::Gone => {}
+            Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
+            Ok(_) if !self.guards.owner_live_check => {}
+            Ok(_) => {
                 let failure = Failure {
                     attempt: format!("check that {gone} is gone"),
                     category: Category::Conflict,
@@ -363,8 +393,36 @@ impl Applying {
     }
 
     fn finalizers_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
-        let body = json!({"metadata": {"finalizers": finalizers, "resourceVersion": self.resource_version}});
+        let body = self.swapping(json!({"metadata": {"finalizers": finalizers}}));
         patch_request(self.about.kind(), &self.about.key(), Part::Main, &body)
+    }
+
+    /// `finalize` is not patched but put, and takes the metadata from what it is sent: so all of it is sent.
+    fn finalize_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
+        let mut body = self.about.raw().clone();
+        if let Some(fields) = body.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), self.about.kind().api_version().into());
+            fields.insert("kind".to_owned(), self.about.kind().kind.as_ref().into());
+            fields.insert("spec".to_owned(), json!({"finalizers": finalizers}));
+        }
+        let body = self.swapping(body);
+        let key = self.about.key();
+        let path = self.about.kind().path(key.namespace.as_deref(), Some(&key.name)) + "/finalize";
+        request(Method::PUT, &path, "application/json", body.to_string().into_bytes())
+    }
+
+    /// A write to the object this plan is about, valid only for the version it was decided on.
+    fn swapping(&self, mut body: Value) -> Value {
+        if let Some(body) = body.as_object_mut()
+            && let Some(metadata) = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
+        {
+            if self.guards.resource_version {
+                metadata.insert("resourceVersion".to_owned(), self.resource_version.as_str().into());
+            } else {
+                metadata.remove("resourceVersion");
+            }
+        }
+        body
     }
 
     fn event(&self, note: &Note) -> Request<Vec<u8>> {
@@ -435,12 +493,14 @@ fn cut(text: &str, max_bytes: usize) -> &str {
 }
 
 /// A patch that applies only to this very object (and version): the server compares both.
-fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>) -> Value {
+fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>, guards: Guards) -> Value {
     if let Some(patch) = patch.as_object_mut() {
         let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
-            metadata.insert("uid".to_owned(), uid.into());
-            if let Some(version) = resource_version {
+            if guards.uid_precondition {
+                metadata.insert("uid".to_owned(), uid.into());
+            }
+            if let Some(version) = resource_version.filter(|_| guards.resource_version) {
                 metadata.insert("resourceVersion".to_owned(), version.into());
             }
         }
@@ -482,9 +542,13 @@ fn delete_request(
     target: &Reference,
     resource_version: Option<&str>,
     propagation: Propagation,
+    guards: Guards,
 ) -> Request<Vec<u8>> {
-    let mut preconditions = json!({"uid": target.uid});
-    if let (Some(preconditions), Some(version)) = (preconditions.as_object_mut(), resource_version) {
+    let mut preconditions = serde_json::Map::new();
+    if guards.uid_precondition {
+        preconditions.insert("uid".to_owned(), target.uid.as_str().into());
+    }
+    if let Some(version) = resource_version.filter(|_| guards.resource_version) {
         preconditions.insert("resourceVersion".to_owned(), version.into());
     }
     let propagation = match propagation {

@@ -12,7 +12,7 @@ use pawl_api::meta::Kind;
 use serde_json::Value;
 
 use crate::object::{Key, Malformed, Object};
-use crate::view::{Served, View};
+use crate::view::{Served, View, group_of};
 
 /// The objects of one kind.
 #[derive(Debug, Default)]
@@ -152,10 +152,6 @@ impl World {
     pub fn cache(&mut self, kind: &Kind) -> &mut Cache {
         self.caches.entry(kind.clone()).or_default()
     }
-
-    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.caches.keys()
-    }
 }
 
 impl View for World {
@@ -181,6 +177,15 @@ impl View for World {
 
     fn serves(&self, kind: &Kind) -> Served {
         if self.unserved.contains(kind) { Served::No } else { Served::Yes }
+    }
+
+    fn resolve(&self, api_version: &str, kind: &str) -> Option<Kind> {
+        let group = group_of(api_version);
+        self.caches.keys().find(|known| known.group == group && known.kind == kind).cloned()
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.caches.keys().cloned().collect()
     }
 }
 

@@ -52,9 +52,13 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Primary {
     One(Kind),
-    /// All objects of all kinds that the server can list and watch (garbage collection).
+    /// All objects of all kinds that the server can list and watch (garbage collection). A change of one, or its end,
+    /// also wakes the objects it names as owners and the objects that name it as owner.
     Every,
 }
+
+/// Stands for every kind in [`Watch::every`].
+pub const EVERY: Kind = Kind::of("*", "*", "*", "*", true);
 
 /// How much of an object a cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +86,11 @@ impl Watch {
     /// Anything else: `wakes` says whom a change concerns.
     pub fn other(kind: Kind, wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
         Self { kind, depth: Depth::Full, wakes: Wakes::By(wakes), labels: &[] }
+    }
+
+    /// Every object of every kind, as metadata (a namespace goes when all that was in it is gone).
+    pub fn every(wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
+        Self { kind: EVERY, depth: Depth::Metadata, wakes: Wakes::By(wakes), labels: &[] }
     }
 
     #[must_use]

@@ -101,6 +101,11 @@ pub enum Step {
         /// is absent.
         only_if_gone: Vec<Reference>,
     },
+    /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does.
+    ConfirmGone(Reference),
+    /// Replace `spec.finalizers` of the Namespace this plan is about, through its `finalize` subresource; afterwards it
+    /// may be gone, so no status follows.
+    Finalize(Vec<String>),
     /// Put a finalizer on the object this plan is about.
     AddFinalizer(String),
     /// Take it off again; afterwards the object may be gone, so no status follows.

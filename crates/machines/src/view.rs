@@ -35,6 +35,18 @@ pub trait View {
     fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>>;
 
     fn serves(&self, kind: &Kind) -> Served;
+
+    /// The served kind that an owner reference means: its group and kind decide, for it may have been written against
+    /// a version that is no longer served.
+    fn resolve(&self, api_version: &str, kind: &str) -> Option<Kind>;
+
+    /// Every kind that can be listed and deleted (only for machines that look at every kind).
+    fn kinds(&self) -> Vec<Kind>;
+}
+
+/// The group of an `apiVersion`: empty for the core group.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// All that one observation starts from.
