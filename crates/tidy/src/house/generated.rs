@@ -89,8 +89,22 @@ pub fn bless(root: &Path, tree: &Tree, generated: &Generated) -> Result<(), Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_clean, assert_found};
+    use crate::root;
+    use crate::testing::{assert_clean, assert_found, real};
     use serde_json::json;
+
+    #[test]
+    fn the_crds_in_the_tree_are_those_of_the_code() {
+        let (tree, _) = real();
+        let generated = crd_files(pawl_api::crds::all()).unwrap();
+        assert!(!generated.is_empty(), "no kind has a CRD");
+        assert_clean(&too_large(&generated));
+        if std::env::var_os("PAWL_BLESS").is_some_and(|value| value == "1") {
+            bless(root(), &tree, &generated).unwrap();
+        } else {
+            assert_clean(&stale(&tree, &generated));
+        }
+    }
 
     fn one() -> Generated {
         crd_files([json!({"metadata": {"name": "a.pawl.dev"}, "spec": {"group": "pawl.dev"}})]).unwrap()
