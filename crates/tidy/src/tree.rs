@@ -28,8 +28,8 @@ impl Line<'_> {
     }
 }
 
-/// Directories whose files are recordings and vectors: they say what others said, in others' words.
-const TEST_DATA: &[&str] = &["data", "testdata", "fixtures", "conformance", "vectors"];
+/// Directories of tests whose files are recordings and vectors: they say what others said, in others' words.
+const TEST_DATA: &[&str] = &["data", "fixtures", "conformance", "vectors"];
 
 impl Tree {
     /// Reads a checkout. New files count before they are added; ignored ones do not.
@@ -87,7 +87,7 @@ impl Tree {
         self.files
             .iter()
             .map(|(path, text)| (path.as_str(), text.as_str()))
-            .filter(|(path, _)| !path.split('/').any(|part| TEST_DATA.contains(&part)))
+            .filter(|(path, _)| !is_test_data(path))
     }
 
     /// Our Rust files.
@@ -101,6 +101,13 @@ impl Tree {
     }
 }
 
+/// `testdata/` anywhere, or one of [`TEST_DATA`] below a `tests/`.
+fn is_test_data(path: &str) -> bool {
+    let directories: Vec<&str> = path.split('/').collect();
+    let below_tests = directories.iter().skip_while(|part| **part != "tests");
+    directories.contains(&"testdata") || below_tests.into_iter().any(|part| TEST_DATA.contains(part))
+}
+
 /// The lines of one file.
 pub(crate) fn lines<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = Line<'a>> {
     text.lines().enumerate().map(move |(index, text)| Line { path, number: index + 1, text })
@@ -112,8 +119,8 @@ mod tests {
 
     #[test]
     fn recordings_of_others_are_not_ours_to_word() {
-        let tree = Tree::of([("crates/a/tests/data/b.rs", ""), ("crates/a/src/lib.rs", "")]);
-        assert_eq!(tree.rust().map(|(path, _)| path).collect::<Vec<_>>(), ["crates/a/src/lib.rs"]);
+        let tree = Tree::of([("crates/a/tests/data/b.rs", ""), ("crates/a/src/data/mod.rs", "")]);
+        assert_eq!(tree.rust().map(|(path, _)| path).collect::<Vec<_>>(), ["crates/a/src/data/mod.rs"]);
     }
 
     #[test]

@@ -45,10 +45,8 @@ pub fn foreign_sources(tree: &Tree) -> Vec<Finding> {
                     .strip_prefix("source = ")
                     .is_some_and(|source| source.trim_matches('"') != CRATES_IO),
                 "config.toml" | "Cargo.toml" => {
-                    ["replace-with", "registry =", "registry-index", "git ="]
-                        .iter()
-                        .any(|key| start.contains(key))
-                        || start.starts_with("[source.")
+                    let keys = ["replace-with", "registry", "registry-index", "git"];
+                    keys.iter().any(|key| has_key(start, key)) || start.starts_with("[source.")
                 }
                 "Dockerfile" => start.strip_prefix("FROM ").is_some_and(names_a_host),
                 _ => false,
@@ -59,6 +57,11 @@ pub fn foreign_sources(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether a line of TOML sets this key, by itself or in an inline table.
+fn has_key(line: &str, key: &str) -> bool {
+    line.split(['{', ',']).any(|part| part.split_once('=').is_some_and(|(name, _)| name.trim() == key))
 }
 
 /// An image reference with a host in it: what stands before the first `/` has a dot or a port.
@@ -81,9 +84,10 @@ pub fn other_toolchains(tree: &Tree) -> Vec<Finding> {
     }
     for (path, text) in tree.ours().filter(|(path, _)| path.ends_with("Dockerfile")) {
         for line in lines(path, text) {
-            let version =
-                line.text.split_once("FROM rust:").and_then(|(_, tag)| tag.split(['-', ' ']).next());
-            if let Some(version) = version.filter(|version| *version != pinned) {
+            let named = ["FROM rust:", "RUSTUP_TOOLCHAIN="].iter().find_map(|before| {
+                line.text.split_once(before).and_then(|(_, version)| version.split(['-', ' ']).next())
+            });
+            if let Some(version) = named.filter(|version| *version != pinned) {
                 findings.push(Finding::new(line.at(), format!("builds with {version}, not {pinned}"), why));
             }
         }
@@ -129,13 +133,13 @@ mod tests {
         let tree = Tree::of([
             (".cargo/config.toml", "[source.mirror]\n"),
             ("Cargo.lock", &lock),
-            ("Cargo.toml", "a = { git = \"https://example.invalid/a\" }\n"),
+            ("Cargo.toml", "legit = \"1\"\na = { version = \"1\", git = \"https://example.invalid/a\" }\n"),
             (
                 "deploy/Dockerfile",
                 "FROM rust:1.95.0-alpine AS build\nFROM registry.invalid:5000/rust\nFROM scratch\n",
             ),
         ]);
-        let places = [".cargo/config.toml:1", "Cargo.lock:2", "Cargo.toml:1", "deploy/Dockerfile:2"];
+        let places = [".cargo/config.toml:1", "Cargo.lock:2", "Cargo.toml:2", "deploy/Dockerfile:2"];
         assert_found(&foreign_sources(&tree), &places);
     }
 
@@ -144,9 +148,12 @@ mod tests {
         let tree = Tree::of([
             ("rust-toolchain.toml", "[toolchain]\nchannel = \"1.95.0\"\n"),
             ("Cargo.toml", "rust-version = \"1.90\"\n"),
-            ("deploy/Dockerfile", "FROM rust:1.94.0-alpine AS build\n"),
+            (
+                "deploy/Dockerfile",
+                "FROM rust:1.94.0-alpine AS build\nENV RUSTUP_TOOLCHAIN=1.95.0\nENV RUSTUP_TOOLCHAIN=stable\n",
+            ),
         ]);
-        assert_found(&other_toolchains(&tree), &["Cargo.toml", "deploy/Dockerfile:1"]);
+        assert_found(&other_toolchains(&tree), &["Cargo.toml", "deploy/Dockerfile:1", "deploy/Dockerfile:3"]);
         assert_found(&other_toolchains(&Tree::default()), &["rust-toolchain.toml"]);
     }
 }
