@@ -65,7 +65,7 @@ tools:
 	command -v cc >/dev/null || missing="$$missing cc"; \
 	command -v git >/dev/null || missing="$$missing git"; \
 	if [ -n "$$missing" ]; then \
-	  echo "installing:$$missing"; \
+	  echo "missing:$$missing"; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev git; \
 	  elif [ "$$(id -u)" = 0 ] && command -v dnf >/dev/null; then dnf install -y -q gcc git; \
