@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pawl_api::meta::{Kind, phase};
+use pawl_api::meta::Kind;
 use pawl_machines::apply::Answer;
-use pawl_machines::machine::AnyMachine;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
 
 use crate::fault::{Fault, Injection};
 use crate::ground::{DAWN, Ground};
 use crate::kubelet;
 use crate::mutant::Guards;
 use crate::oracle::{self, Oracle, Summary, Violation};
-use crate::replica::{Item, Replica};
+use crate::replica::Replica;
 use crate::scenario::Scenario;
 
 /// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
@@ -58,14 +59,14 @@ enum Action {
     Script,
     Node(usize),
     Deliver(usize, Kind),
-    Look(usize, Item),
+    Look(usize, Work),
     Send(usize, usize),
 }
 
 struct World<'a> {
     setup: &'a Setup,
     scenario: &'a Scenario,
-    machines: Arc<[AnyMachine]>,
+    router: Arc<Router>,
     ground: Ground,
     replicas: Vec<Replica>,
     script: std::collections::VecDeque<crate::scenario::Deed>,
@@ -76,14 +77,14 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let machines: Arc<[AnyMachine]> = (scenario.machines)(setup.guards).into();
+    let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
     let ground = Ground::with_kinds(setup.keep_trace);
     let replicas =
-        (0..setup.replicas.max(1)).map(|_| Replica::start(&machines, setup.guards, &ground)).collect();
+        (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
         setup,
         scenario,
-        machines,
+        router,
         ground,
         replicas,
         script: (scenario.script)().into(),
@@ -228,7 +229,7 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let fresh = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
         }
@@ -262,9 +263,7 @@ impl World<'_> {
             if let Some(base) = base {
                 self.violations.extend(oracle::same_as(base, &summary));
             }
-            let tables: Vec<phase::Table> =
-                self.machines.iter().filter_map(|machine| machine.description().phases.clone()).collect();
-            self.violations.extend(oracle::legal_moves(&self.ground.history, &tables));
+            self.violations.extend(oracle::legal_moves(&self.ground.history, pawl_api::phases::tables()));
             self.violations.extend(oracle::no_orphan(&self.ground));
             if let Err(what) = (self.scenario.ends_with)(&self.ground) {
                 self.broken(Oracle::EndsWell, what);
@@ -276,9 +275,9 @@ impl World<'_> {
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
-        let mut replica = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground);
         let now = self.ground.now();
-        let items: Vec<Item> = replica.startable().cloned().collect();
+        let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
             if let Err(fault) = replica.look(&item, now) {
                 self.broken(Oracle::NoFault, fault.to_string());
