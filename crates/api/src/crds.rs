@@ -81,15 +81,3 @@ fn children(node: &mut Map<String, Value>) -> Vec<&mut Value> {
     }
     found
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn print_schemas() {
-        for crd in all() {
-            println!("{}", serde_json::to_string_pretty(&crd).unwrap());
-        }
-    }
-}

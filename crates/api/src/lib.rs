@@ -3,7 +3,9 @@
 pub mod crds;
 pub mod deploy;
 pub mod git;
+pub mod k8s;
 pub mod meta;
 pub mod pawl;
 pub mod phases;
 pub mod remedy;
+pub mod tekton;

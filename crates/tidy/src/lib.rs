@@ -59,6 +59,17 @@ pub fn root() -> &'static std::path::Path {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_says_where_what_and_why() {
+        let finding = Finding::new("a.rs:3", "a long line", "long lines are not read");
+        assert_eq!(finding.to_string(), "a.rs:3: a long line\n    because: long lines are not read");
+    }
+}
+
+#[cfg(test)]
 mod testing {
     use super::*;
 

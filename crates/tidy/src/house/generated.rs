@@ -132,6 +132,18 @@ mod tests {
     }
 
     #[test]
+    fn blessing_writes_what_is_generated_and_removes_what_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let forgotten = "deploy/crds/b.pawl.dev.yaml";
+        std::fs::create_dir_all(root.path().join(CRDS)).unwrap();
+        std::fs::write(root.path().join(forgotten), "").unwrap();
+        bless(root.path(), &Tree::of([(forgotten, "")]), &one()).unwrap();
+        let (path, text) = one().pop_first().unwrap();
+        assert_eq!(std::fs::read_to_string(root.path().join(path)).unwrap(), text);
+        assert!(!root.path().join(forgotten).exists());
+    }
+
+    #[test]
     fn a_manifest_that_kubectl_could_not_apply_is_found() {
         let large = BTreeMap::from([("a".to_owned(), "x".repeat(MAX_MANIFEST_BYTES))]);
         assert_found(&too_large(&large), &["a"]);
