@@ -109,7 +109,15 @@ impl Ground {
         let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
         let revision = 0;
         let trace = Trace::new(keep_trace);
-        let mut ground = Self { server, env, history: Vec::new(), by_kind: BTreeMap::new(), live: BTreeMap::new(), revision, trace };
+        let mut ground = Self {
+            server,
+            env,
+            history: Vec::new(),
+            by_kind: BTreeMap::new(),
+            live: BTreeMap::new(),
+            revision,
+            trace,
+        };
         ground.catch_up();
         ground
     }

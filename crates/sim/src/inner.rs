@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
-use pawl_machines::apply::Answer;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
+use pawl_machines::apply::Answer;
 
 use crate::fault::{Fault, Injection};
 use crate::ground::{DAWN, Ground};
@@ -103,7 +103,10 @@ impl World<'_> {
             if actions.is_empty() {
                 if !self.advance_clock() {
                     if !self.script.is_empty() {
-                        self.broken(Oracle::Converges, format!("{} deeds were never possible", self.script.len()));
+                        self.broken(
+                            Oracle::Converges,
+                            format!("{} deeds were never possible", self.script.len()),
+                        );
                     }
                     return;
                 }
@@ -157,7 +160,8 @@ impl World<'_> {
             }
             Action::Look(index, item) => {
                 let now = self.ground.now();
-                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now)) {
+                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now))
+                {
                     self.broken(Oracle::NoFault, fault.to_string());
                 }
             }
@@ -174,14 +178,20 @@ impl World<'_> {
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
         let at = self.requests;
         self.requests += 1;
-        let fault = self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        let fault =
+            self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
         if let Some(fault) = fault {
             self.ground.trace().line(|| format!("fault at {at}: {fault}"));
         }
         let who = if index == 0 { "replica 0" } else { "replica 1" };
         let status = |code: u16, reason: &str| {
             let retry = if code == 429 { r#","details":{"retryAfterSeconds":1}"# } else { "" };
-            (code, format!(r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#))
+            (
+                code,
+                format!(
+                    r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#
+                ),
+            )
         };
         let injected = match fault {
             None | Some(Fault::Gone | Fault::Duplicate | Fault::ClockJump { .. }) => None,
@@ -209,7 +219,11 @@ impl World<'_> {
             match (&injected, &real) {
                 (Some(None), _) | (None, None) => applying.answer(Answer::Lost("injected")),
                 (Some(Some((code, body))), _) => {
-                    applying.answer(Answer::Received { code: *code, retry_after: None, body: body.as_bytes() });
+                    applying.answer(Answer::Received {
+                        code: *code,
+                        retry_after: None,
+                        body: body.as_bytes(),
+                    });
                 }
                 (None, Some((code, body))) => {
                     applying.answer(Answer::Received { code: *code, retry_after: None, body });

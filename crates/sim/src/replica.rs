@@ -9,10 +9,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
-use pawl_machines::apply::{Applying, Outcome, Written};
 use pawl_engine::caches::Change;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
+use pawl_machines::apply::{Applying, Outcome, Written};
 use pawl_machines::backoff;
 use pawl_machines::cache::World;
 use pawl_machines::machine::Fault;
@@ -98,7 +98,9 @@ impl Replica {
 
     /// Delivers the next event of one kind.
     pub fn deliver(&mut self, ground: &Ground, kind: &Kind) {
-        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else { return };
+        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else {
+            return;
+        };
         *self.position.entry(kind.clone()).or_default() += 1;
         self.progress.insert(kind.clone(), revision);
         let cache = self.caches.cache(kind);
@@ -126,7 +128,8 @@ impl Replica {
     /// Everything that may be looked at now.
     pub fn startable(&self) -> impl Iterator<Item = &Work> {
         self.dirty.iter().filter(|item| {
-            let busy = self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
+            let busy =
+                self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
             !busy && (!self.guards.read_your_writes || self.has_seen_its_writes(item))
         })
     }
@@ -141,7 +144,8 @@ impl Replica {
 
     /// Makes dirty whatever is due.
     pub fn tick(&mut self, now: Timestamp) {
-        let due: Vec<Work> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(item, _)| item.clone()).collect();
+        let due: Vec<Work> =
+            self.timers.iter().filter(|(_, at)| **at <= now).map(|(item, _)| item.clone()).collect();
         for item in due {
             self.timers.remove(&item);
             self.dirty.insert(item);
