@@ -45,7 +45,7 @@ pub enum Answer<'a> {
 pub struct Outcome {
     /// What was written, so that no later decision runs on caches older than this.
     pub writes: Vec<Written>,
-    /// Steps that will never succeed as they are: an observation for the next decision.
+    /// Steps that will not succeed as things are: an observation for the next decision.
     pub refusals: Vec<Refusal>,
     /// Why it stopped early, if it did.
     pub failure: Option<Failure>,
@@ -382,8 +382,8 @@ impl Applying {
 
     fn check_gone(&mut self, gone: &Reference, reply: Result<Value, Failure>) {
         match reply {
-            // A namesake that came later is not it.
-            Ok(found) if text(&found, "/metadata/uid") != Some(&gone.uid) => {}
+            // A namesake that came later is not it, unless any of that name is meant.
+            Ok(found) if !gone.uid.is_empty() && text(&found, "/metadata/uid") != Some(&gone.uid) => {}
             Err(failure) if failure.category == Category::Gone => {}
             Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
             Ok(_) if !self.guards.owner_live_check => {}
@@ -401,7 +401,7 @@ impl Applying {
     }
 
     fn stop(&mut self, kind: Kind, key: Key, failure: Failure) {
-        if failure.category == Category::Permanent {
+        if failure.category == Category::Permanent || failure.is_quota() {
             self.outcome.refusals.push(Refusal { kind, key, failure });
         } else {
             self.outcome.failure = Some(failure);
