@@ -1,6 +1,13 @@
 //! A small reading of structural schemas: enough to tell whether a value fits the part of them we use.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use regex::Regex;
 use serde_json::Value;
+
+/// Compiling a pattern costs far more than matching it, and there are few.
+static PATTERNS: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
 
 /// What is wrong with a value, each with its path; empty when it fits.
 pub(crate) fn problems(schema: &Value, value: &Value, at: &str) -> Vec<String> {
@@ -11,15 +18,18 @@ pub(crate) fn problems(schema: &Value, value: &Value, at: &str) -> Vec<String> {
 
 fn check(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
     let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
-    let right_type = match schema["type"].as_str() {
-        None => open,
-        Some("object") => value.is_object(),
-        Some("array") => value.is_array(),
-        Some("string") => value.is_string(),
-        Some("boolean") => value.is_boolean(),
-        Some("integer") => value.is_i64() || value.is_u64(),
-        Some("number") => value.is_number(),
-        Some(other) => panic!("{at}: type {other} is not known"),
+    let Some(type_) = schema["type"].as_str() else {
+        assert!(open, "{at}: a schema without a type says nothing");
+        return;
+    };
+    let right_type = match type_ {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        other => panic!("{at}: type {other} is not known"),
     };
     if !right_type {
         found.push(format!("{at}: {value} is not of type {}", schema["type"]));
@@ -52,7 +62,7 @@ fn check(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
         }
     }
     if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str())
-        && !regex::Regex::new(pattern).unwrap().is_match(text)
+        && !matches(pattern, text)
     {
         found.push(format!("{at}: {text:?} does not match {pattern}"));
     }
@@ -86,4 +96,9 @@ fn below(size: usize, limit: &Value) -> bool {
 
 fn above(size: usize, limit: &Value) -> bool {
     limit.as_u64().is_some_and(|limit| (size as u64) > limit)
+}
+
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut patterns = PATTERNS.lock().unwrap();
+    patterns.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).unwrap()).is_match(text)
 }

@@ -3,6 +3,7 @@
 
 mod checker;
 mod manifests;
+mod samples;
 mod schemas;
 
 use std::sync::LazyLock;

@@ -23,14 +23,17 @@ fn all() -> Vec<Value> {
     .collect()
 }
 
-fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
-    let typed: K =
-        serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error} in {object:#}"));
-    serde_json::to_value(typed).unwrap()
+fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
+    let typed: K = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+    serde_json::to_value(typed).map_err(|error| error.to_string())
 }
 
 /// Reads an object into its type and writes it again.
 fn through_its_type(object: &Value) -> Value {
+    try_decode(object).unwrap_or_else(|error| panic!("{error} in {object:#}"))
+}
+
+pub(crate) fn try_decode(object: &Value) -> Result<Value, String> {
     match object["kind"].as_str().unwrap() {
         "Repository" => round_trip::<git::Repository>(object),
         "Branch" => round_trip::<git::Branch>(object),

@@ -183,6 +183,10 @@ fn everything_a_user_can_write_has_a_limit() {
                     let limited = has("maxLength") || has("enum") || has("format");
                     assert!(limited || at.ends_with(".blueprint.yaml"), "{at} has no maxLength");
                 }
+                // Beyond the schema's own bounds a number would not decode.
+                Some("integer") if node["format"] == "int32" && at.contains(".spec.") => {
+                    assert!(has("maximum") && has("minimum"), "{at} has no bounds");
+                }
                 Some("array") => assert!(has("maxItems"), "{at} has no maxItems"),
                 Some("object") if node["additionalProperties"].is_object() => {
                     assert!(has("maxProperties"), "{at} has no maxProperties");
