@@ -1,6 +1,14 @@
 //! What the API promises as a whole: its schemas are ones that an API server takes, and manifests written for
 //! the originals are read without loss.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "all of this is test, where a panic is the answer"
+)]
+
 mod checker;
 mod manifests;
 mod samples;
