@@ -94,18 +94,31 @@ fn all_or_none_what_was_taken_is_given_back_when_another_is_busy() {
     assert_eq!(read(Some(&lease(&cluster, WEB))), Lock::Free);
 }
 
+/// As earlier units left them.
+fn free_leases(cluster: &mut Cluster) {
+    for text in [WEB, DB] {
+        let at = key(SYSTEM, &target(text));
+        cluster.put(json!({"kind": "Lease", "metadata": {"name": at.name, "namespace": SYSTEM}, "spec": {}}));
+    }
+}
+
 #[test]
 fn of_two_that_saw_it_free_one_wins() {
-    let mut cluster = cluster();
-    let stale = cluster.world.clone();
-    for name in ["a", "b"] {
-        let Claim::Take(steps) = claims(&stale, name, &[WEB]) else { panic!() };
-        let (plan, me) = plan(&cluster, name, steps);
-        let outcome = cluster.apply(plan, me, usize::MAX);
-        assert_eq!(outcome.failure.is_some(), name == "b");
-        assert!(outcome.refusals.is_empty(), "losing a race is no refusal");
+    for used_before in [false, true] {
+        let mut cluster = cluster();
+        if used_before {
+            free_leases(&mut cluster);
+        }
+        let stale = cluster.world.clone();
+        for name in ["a", "b"] {
+            let Claim::Take(steps) = claims(&stale, name, &[WEB]) else { panic!() };
+            let (plan, me) = plan(&cluster, name, steps);
+            let outcome = cluster.apply(plan, me, usize::MAX);
+            assert_eq!(outcome.failure.is_some(), name == "b");
+            assert!(outcome.refusals.is_empty(), "losing a race is no refusal");
+        }
+        assert_eq!(claims(&cluster.world, "a", &[WEB]), Claim::Have);
     }
-    assert_eq!(claims(&cluster.world, "a", &[WEB]), Claim::Have);
 }
 
 #[test]
@@ -282,9 +295,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn never_two_runs_on_one_target(
+        used_before in any::<bool>(),
         schedule in prop::collection::vec((0..3_usize, any::<usize>(), 1..5_usize, 0..4_u8), 1..80)
     ) {
-        let cluster = cluster();
+        let mut cluster = cluster();
+        if used_before {
+            free_leases(&mut cluster);
+        }
         let mut model = Model { past: vec![cluster.world.clone()], cluster, seen: [0; 3] };
         for (at, late, requests, what) in schedule {
             if what == 0 { model.end_run(at) } else { model.act(at, late, requests) }
