@@ -158,8 +158,7 @@ impl Applying {
     pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
         let BoundPlan { machine, basis: _, resource_version, steps, notes, status, waiting: _, wake: _ } =
             plan;
-        let releases =
-            steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
+        let releases = steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
         let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
         let tasks = early
@@ -169,7 +168,16 @@ impl Applying {
             .chain(notes.into_iter().map(Task::Note))
             .chain(late.map(Task::Status))
             .collect();
-        Self { about, machine, now, guards, resource_version, tasks, asked: None, outcome: Outcome::default() }
+        Self {
+            about,
+            machine,
+            now,
+            guards,
+            resource_version,
+            tasks,
+            asked: None,
+            outcome: Outcome::default(),
+        }
     }
 
     /// Whether there is nothing to send at all.
@@ -246,8 +254,7 @@ impl Applying {
                     self.tasks.push_front(Task::Step(delete));
                     return self.ask_step(Step::ConfirmGone(gone));
                 }
-                let request =
-                    delete_request(&target, resource_version.as_deref(), propagation, self.guards);
+                let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
                 (Asked::Delete { target }, request)
             }
             Step::ConfirmGone(gone) => {

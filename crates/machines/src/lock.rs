@@ -125,9 +125,7 @@ pub fn claim(
         }
     }
     match busy {
-        Some((target, holder)) => {
-            Claim::Busy { target, holder, give_back: held.iter().map(free).collect() }
-        }
+        Some((target, holder)) => Claim::Busy { target, holder, give_back: held.iter().map(free).collect() },
         None if take.is_empty() => Claim::Have,
         None => Claim::Take(take),
     }

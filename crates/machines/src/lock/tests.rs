@@ -80,7 +80,10 @@ fn the_first_takes_it_and_the_second_learns_who_has_it() {
     assert_eq!(lease.raw()["spec"]["holderIdentity"], "ConfigMap n/unit-a (configmap-unit-a)");
     assert_eq!(lease.annotation(TARGET), Some(WEB));
     let Claim::Busy { target, holder, give_back } = settle(&mut cluster, "b", &[WEB]) else { panic!() };
-    assert_eq!((target.to_string().as_str(), holder.as_str(), give_back.len()), (WEB, "ConfigMap n/unit-a", 0));
+    assert_eq!(
+        (target.to_string().as_str(), holder.as_str(), give_back.len()),
+        (WEB, "ConfigMap n/unit-a", 0)
+    );
 }
 
 #[test]
@@ -204,7 +207,8 @@ fn the_order_of_waiting_is_sequence_then_age_then_uid() {
         created_at: Timestamp::from_second(second).unwrap(),
         uid: uid.to_owned(),
     };
-    let mut queue = [place(Some(2), 1, "a"), place(Some(1), 9, "d"), place(Some(1), 5, "c"), place(Some(1), 5, "b")];
+    let mut queue =
+        [place(Some(2), 1, "a"), place(Some(1), 9, "d"), place(Some(1), 5, "c"), place(Some(1), 5, "b")];
     queue.sort();
     assert_eq!(queue.map(|place| place.uid), ["b", "c", "d", "a"]);
 }
@@ -292,7 +296,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn never_two_runs_on_one_target(
         used_before in any::<bool>(),
