@@ -18,5 +18,6 @@ pub(crate) fn cluster_machines() -> Vec<AnyMachine> {
         AnyMachine::new(cluster::garbage::Garbage),
         AnyMachine::new(cluster::namespace::Namespaces),
         AnyMachine::new(cluster::job::Jobs),
+        AnyMachine::new(cluster::job::orphans::OrphanPods),
     ]
 }

@@ -36,11 +36,6 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
 }
 
 const NAME: &str = "pawl";
-struct Permit {
-    kind: Kind,
-    part: Option<&'static str>,
-    verbs: &'static [&'static str],
-}
 
 fn labels() -> Value {
     json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME})
@@ -80,7 +75,7 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
         for watch in &description.watches {
             need(&watch.kind, None, WATCH);
         }
-        for write in &Vec::<Permit>::new() {
+        for write in &description.writes {
             need(&write.kind, write.part, write.verbs);
         }
     }

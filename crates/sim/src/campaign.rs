@@ -47,7 +47,7 @@ pub enum Simulator {
 }
 
 impl Simulator {
-    fn run(self, scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    pub fn run(self, scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         match self {
             Self::Inner => inner::run(scenario, setup, base),
             Self::Outer => outer::run(scenario, setup, base),
@@ -139,4 +139,20 @@ fn minimized(
     let Run { violations, trace, .. } = again(&faults, true);
     let (seed, replicas) = (setup.seed, setup.replicas);
     Failure { simulator, scenario: scenario.name, seed, replicas, faults, violations, trace }
+}
+
+/// The rights that a scenario's machines use over some seeds.
+pub fn rights(
+    simulator: Simulator,
+    scenario: &Scenario,
+    seeds: impl IntoIterator<Item = u64>,
+) -> std::collections::BTreeSet<inner::Used> {
+    let run = |setup: Setup| simulator.run(scenario, &setup, None).used;
+    let plain = simulator.run(scenario, &Setup::plain(), None);
+    let requests = plain.requests;
+    seeds
+        .into_iter()
+        .flat_map(|seed| run(setup(seed, requests, Guards::default())))
+        .chain(plain.used)
+        .collect()
 }

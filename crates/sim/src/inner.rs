@@ -4,9 +4,11 @@
 //! plan sends its next request, the node moves a pod, a person does the next deed. A seeded generator picks one. So
 //! every interleaving has a seed, and a seed is a bug report.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
 use pawl_engine::queue::Work;
@@ -50,9 +52,14 @@ pub struct Run {
     pub summary: Summary,
     pub violations: Vec<Violation>,
     pub requests: u32,
+    /// Every right that was used.
+    pub used: BTreeSet<Used>,
     pub trace_hash: String,
     pub trace: Vec<String>,
 }
+
+/// A right that a machine used: its name, the verb, and `group/resource[/part]`.
+pub type Used = (&'static str, &'static str, String);
 
 #[derive(Debug)]
 enum Action {
@@ -72,6 +79,7 @@ struct World<'a> {
     script: std::collections::VecDeque<crate::scenario::Deed>,
     rng: fastrand::Rng,
     requests: u32,
+    used: BTreeSet<Used>,
     violations: Vec<Violation>,
 }
 
@@ -91,6 +99,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         script: (scenario.script)().into(),
         rng: fastrand::Rng::with_seed(setup.seed),
         requests: 0,
+        used: BTreeSet::new(),
         violations: Vec::new(),
     };
     world.play();
@@ -177,6 +186,7 @@ impl World<'_> {
         let Some(replica) = self.replicas.get_mut(index) else { return };
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
+        self.used.extend(right(replica.machine_at(slot), &request));
         let at = self.requests;
         self.requests += 1;
         let fault =
@@ -280,7 +290,7 @@ impl World<'_> {
             self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
             self.rest();
         }
-        Run { summary, violations: self.violations, requests, trace_hash, trace }
+        Run { summary, violations: self.violations, requests, used: self.used, trace_hash, trace }
     }
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
@@ -303,4 +313,38 @@ impl World<'_> {
     fn broken(&mut self, oracle: Oracle, what: String) {
         self.violations.push(Violation { oracle, what });
     }
+}
+
+/// The right that a write needs; reads are covered by watching.
+fn right(machine: &'static str, request: &Request<Vec<u8>>) -> Option<Used> {
+    let verb = match request.method().as_str() {
+        "POST" => "create",
+        "PATCH" => "patch",
+        "PUT" => "update",
+        "DELETE" => "delete",
+        _ => return None,
+    };
+    let mut parts = request.uri().path().split('/').skip(1);
+    let group = match (parts.next()?, parts.next()?) {
+        ("api", _) => "",
+        (_, group) => {
+            parts.next()?;
+            group
+        }
+    };
+    let mut rest: Vec<&str> = parts.collect();
+    // `namespaces/<namespace>/<resource>/…`, unless the Namespace itself is meant.
+    if rest.first() == Some(&"namespaces")
+        && rest.len() > 2
+        && rest.get(2) != Some(&"finalize")
+        && rest.get(2) != Some(&"status")
+    {
+        rest.drain(..2);
+    }
+    let resource = match rest.as_slice() {
+        [resource] | [resource, _] => format!("{group}/{resource}"),
+        [resource, _, part, ..] => format!("{group}/{resource}/{part}"),
+        [] => return None,
+    };
+    Some((machine, verb, resource))
 }

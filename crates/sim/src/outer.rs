@@ -51,6 +51,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
             summary: Summary::default(),
             violations: vec![Violation { oracle: Oracle::Converges, what: format!("no runtime: {error}") }],
             requests: 0,
+            used: Default::default(),
             trace_hash: String::new(),
             trace: Vec::new(),
         },
@@ -87,7 +88,8 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
         violations = oracle::judge(scenario, &ground, &summary, base);
     }
     let (trace_hash, trace) = (ground.trace().hash(), ground.trace().lines());
-    Run { summary, violations, requests: shared.state().requests, trace_hash, trace }
+    let requests = shared.state().requests;
+    Run { summary, violations, requests, used: Default::default(), trace_hash, trace }
 }
 
 /// People and nodes do what they do until the world has settled.

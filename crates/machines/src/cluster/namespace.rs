@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
 
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
@@ -57,6 +57,11 @@ impl Machine for Namespaces {
             watches: vec![Watch::every(terminating_home)],
             finalizer: None,
             phases: None,
+            writes: vec![
+                Write::status(NAMESPACE),
+                Write { kind: NAMESPACE, part: Some("finalize"), verbs: &["update"] },
+                Write::main(EVERY, &["delete"]),
+            ],
         }
     }
 

@@ -27,7 +27,7 @@ use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
@@ -104,6 +104,12 @@ impl Machine for Workflows {
             ],
             finalizer: Some(finalizers::WORKFLOW),
             phases: Some(Table::of::<WorkflowPhase>(workflow::KIND, ["status", "phase"])),
+            writes: vec![
+                Write::main(workflow::KIND, &["delete", "patch"]),
+                Write::status(workflow::KIND),
+                Write::finalizers(workflow::KIND),
+                Write::main(JOB, &["create", "delete"]),
+            ],
         }
     }
 

@@ -8,7 +8,7 @@ use pawl_api::git::{WorkflowTemplate, WorkflowTemplateStatus};
 use pawl_api::meta::{NewCondition, Reason, condition};
 
 use crate::dag::{self, Node};
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
 use crate::view::{Input, View};
@@ -39,6 +39,7 @@ impl Machine for WorkflowTemplates {
             watches: vec![Watch::other(KIND, those_with_dependencies)],
             finalizer: None,
             phases: None,
+            writes: vec![Write::status(KIND)],
         }
     }
 

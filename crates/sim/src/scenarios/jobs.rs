@@ -3,6 +3,7 @@
 use pawl_api::k8s::{JOB, POD};
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::cluster::job::Jobs;
+use pawl_machines::cluster::job::orphans::OrphanPods;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
@@ -91,7 +92,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 pub(super) fn machines(_: Guards) -> Vec<AnyMachine> {
-    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs)]
+    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods)]
 }
 
 fn job(mut spec: Value, command: &[&str]) -> Deed {

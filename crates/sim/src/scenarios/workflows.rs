@@ -2,9 +2,8 @@
 
 use pawl_api::git;
 use pawl_api::k8s::JOB;
-use pawl_machines::cluster::garbage::Garbage;
-use pawl_machines::cluster::job::Jobs;
 use pawl_machines::git::workflow::Workflows;
+use pawl_machines::git::workflow_template::WorkflowTemplates;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
@@ -119,7 +118,10 @@ pub(super) fn all() -> Vec<Scenario> {
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
     let workflows = Workflows { finalizer_order: guards.finalizer_order };
-    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(workflows)]
+    super::jobs::machines(guards)
+        .into_iter()
+        .chain([AnyMachine::new(workflows), AnyMachine::new(WorkflowTemplates)])
+        .collect()
 }
 
 fn branch() -> Deed {

@@ -1,3 +1,5 @@
+//! Whatever goes wrong, every promise is kept.
+
 use pawl_sim::campaign::{self, Simulator};
 use pawl_sim::mutant::Guards;
 use pawl_sim::scenarios;
