@@ -3,7 +3,9 @@
 mod bad_input;
 mod client;
 mod conformance;
+mod durable;
 mod semantics;
+mod sockets;
 
 use std::sync::Arc;
 
