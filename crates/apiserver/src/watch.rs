@@ -22,7 +22,7 @@ use crate::http::render::{self, Shape};
 use crate::resources::Resource;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{ChangeType, Compacted, Event, Object};
+use crate::store::{ChangeType, Compacted, Event, Object, Topic};
 use crate::verbs::Core;
 
 /// How often a quiet watcher that asked for bookmarks gets one; a kube-apiserver sends about one a minute.
@@ -62,7 +62,7 @@ pub(crate) struct Watcher {
     core: Arc<Core>,
     request: WatchRequest,
     shape: Shape,
-    changed: tokio::sync::watch::Receiver<u64>,
+    topic: Arc<Topic>,
     cursor: u64,
     ready: VecDeque<Bytes>,
     initial: VecDeque<Arc<Object>>,
@@ -75,8 +75,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Opens a watch. Needs a runtime's clock.
     pub(crate) fn open(core: Arc<Core>, request: WatchRequest, shape: Shape) -> Watcher {
-        let mut changed = core.store.subscribe(&request.resource.table);
-        changed.mark_changed();
+        let topic = core.store.topic(&request.resource.table);
         let now = Instant::now();
         let timeout = request.timeout_secs.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(MAX_TIMEOUT);
         let mut watcher = Watcher {
@@ -90,7 +89,7 @@ impl Watcher {
             core,
             request,
             shape,
-            changed,
+            topic,
         };
         watcher.begin();
         watcher
@@ -122,18 +121,16 @@ impl Watcher {
             if self.ended {
                 return None;
             }
-            self.changed.borrow_and_update();
+            // Listening begins before looking, so that nothing happens in between unheard.
+            let topic = self.topic.clone();
+            let changed = topic.waiting.notified();
             self.catch_up();
             if !self.ready.is_empty() || self.ended {
                 continue;
             }
             tokio::select! {
                 biased;
-                changed = self.changed.changed() => {
-                    if changed.is_err() {
-                        return None;
-                    }
-                }
+                () = changed => {}
                 () = tokio::time::sleep_until(self.deadline) => return None,
                 () = tokio::time::sleep_until(self.next_bookmark), if self.request.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;

@@ -18,10 +18,11 @@ mod record;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use file::OpenError;
 use file::{DEFAULT_ROTATE_BYTES, FileJournal};
@@ -194,13 +195,34 @@ struct Visible {
 struct Table {
     objects: BTreeMap<Box<str>, Arc<Object>>,
     log: VecDeque<Arc<Event>>,
-    /// The revision of the table's last event: what its watchers wait for.
-    changed: watch::Sender<u64>,
+    changed: Arc<Topic>,
+}
+
+/// Tells a table's watchers that something happened.
+///
+/// A `tokio::sync::watch` would do, but it wakes its receivers in an order drawn by lot; this one wakes them
+/// in the order they came, so that a simulation can be repeated.
+#[derive(Debug, Default)]
+pub(crate) struct Topic {
+    /// The revision of the table's last event.
+    revision: AtomicU64,
+    pub(crate) waiting: Notify,
+}
+
+impl Topic {
+    fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, revision: u64) {
+        self.revision.store(revision, Ordering::Release);
+        self.waiting.notify_waiters();
+    }
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Table { objects: BTreeMap::new(), log: VecDeque::new(), changed: watch::Sender::new(0) }
+        Table { objects: BTreeMap::new(), log: VecDeque::new(), changed: Arc::default() }
     }
 }
 
@@ -253,7 +275,7 @@ impl Store {
 
     /// The revision of the last visible event in a table: cheap to ask whether a table changed.
     pub(crate) fn table_revision(&self, table: &str) -> u64 {
-        self.shared.visible().tables.get(table).map_or(0, |t| *t.changed.borrow())
+        self.shared.visible().tables.get(table).map_or(0, |t| t.changed.revision())
     }
 
     /// Every object whose key starts with `prefix`, at the last visible revision.
@@ -318,13 +340,13 @@ impl Store {
         Ok(visible.log.range(from..).cloned().collect())
     }
 
-    /// Wakes when the table changes.
-    pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
+    /// What wakes when the table changes.
+    pub(crate) fn topic(&self, table: &Arc<str>) -> Arc<Topic> {
         if let Some(table) = self.shared.visible().tables.get(table) {
-            return table.changed.subscribe();
+            return table.changed.clone();
         }
         let mut visible = self.shared.visible.write().unwrap_or_else(PoisonError::into_inner);
-        visible.tables.entry(table.clone()).or_default().changed.subscribe()
+        visible.tables.entry(table.clone()).or_default().changed.clone()
     }
 
     /// Writes an object if the head is as expected.
@@ -483,8 +505,8 @@ impl Shared {
     fn load(&self, table: Arc<str>, object: Arc<Object>) {
         let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
         let table = visible.tables.entry(table).or_default();
-        let newest = object.revision.max(*table.changed.borrow());
-        table.changed.send_replace(newest);
+        let newest = object.revision.max(table.changed.revision());
+        table.changed.tell(newest);
         table.objects.insert(key(&object.namespace, &object.name), object);
     }
 
@@ -518,7 +540,7 @@ impl Shared {
         visible.compact(self.limits);
         for event in events {
             if let Some(table) = visible.tables.get(&event.table) {
-                table.changed.send_replace(event.object.revision);
+                table.changed.tell(event.object.revision);
             }
         }
         drop(visible);
@@ -582,7 +604,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use serde_json::json;
 
