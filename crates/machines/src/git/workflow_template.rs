@@ -15,7 +15,7 @@ use crate::view::{Input, View};
 
 /// Says of each template whether it is valid.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WorkflowTemplates;
+pub struct Templates;
 
 /// A template, and how the templates of its namespace depend on each other.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Observed {
     all: Vec<(String, Vec<String>)>,
 }
 
-impl Machine for WorkflowTemplates {
+impl Machine for Templates {
     type Kind = WorkflowTemplate;
     type Observed = Observed;
     type Status = WorkflowTemplateStatus;
@@ -141,7 +141,7 @@ mod tests {
                 "match": {"paths": ["**"]}, "job": job, "dependsOn": depends_on}}),
             );
         }
-        cluster.settle(&[AnyMachine::new(WorkflowTemplates)]);
+        cluster.settle(&[AnyMachine::new(Templates)]);
         let status =
             cluster.get(&KIND, &Key::new(Some("n"), "a")).unwrap()["status"]["conditions"][0].clone();
         let text = |field: &str| status[field].as_str().unwrap().to_owned();
