@@ -250,6 +250,7 @@ impl<'a> Round<'a> {
             } else if self.uncounted.len() >= MAX_AT_ONCE {
                 false
             } else if pod.has_succeeded() {
+                self.plan.steps.push(pod.confirm_uncounted());
                 self.uncounted.succeeded.push(pod.uid().to_owned());
                 false
             } else if self.counts_as_failed(pod) {
@@ -279,6 +280,7 @@ impl<'a> Round<'a> {
         // Kubernetes stopped these itself: resuming must not find the back-off limit used up.
         let suspended = self.is_suspended() && pod.is_terminating();
         if !ignored && !suspended {
+            self.plan.steps.push(pod.confirm_uncounted());
             self.uncounted.failed.push(pod.uid().to_owned());
         }
         ignored || suspended
@@ -383,9 +385,11 @@ impl<'a> Round<'a> {
                     && !self.released.contains(pod.uid())
                     && !recorded.contains(&pod.uid().to_owned())
             };
-            let counted: Vec<String> =
-                self.active().filter(unrecorded).take(MAX_AT_ONCE).map(|pod| pod.uid().to_owned()).collect();
-            self.uncounted.failed.extend(counted);
+            let counted: Vec<&Seen> = self.active().filter(unrecorded).take(MAX_AT_ONCE).collect();
+            for pod in counted {
+                self.plan.steps.push(pod.confirm_uncounted());
+                self.uncounted.failed.push(pod.uid().to_owned());
+            }
         }
         self.delete_active(usize::MAX);
     }

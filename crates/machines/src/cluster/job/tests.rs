@@ -317,3 +317,22 @@ fn a_job_managed_by_somebody_else_is_left_alone() {
     run.settle();
     assert!(run.pods().is_empty() && run.job().unwrap().get("status").is_none());
 }
+
+#[test]
+fn a_replica_that_sees_the_job_before_its_pods_does_not_count_a_result_twice() {
+    let mut run = Run::new("j", job("{completions: 2, parallelism: 1}"), &["Succeeded"]);
+    run.settle();
+    run.play();
+    let late_pod = run.pods()[0].clone();
+    run.settle();
+    assert_eq!(run.job().unwrap()["status"]["succeeded"], 1);
+    // Another replica has the Job as it is now, and the Pod as it was before it was counted.
+    let mut view = run.cluster.world.clone();
+    view.put(late_pod);
+    let me = view.get(&JOB, &run.key).unwrap();
+    let input = Input { view: &view, me: &me, refusals: &[] };
+    let plan = run.machines[0].plan(&input, run.cluster.now).unwrap();
+    let outcome = run.cluster.apply(plan, me, usize::MAX);
+    assert_eq!(outcome.failure.unwrap().reason, "Outdated");
+    assert_eq!(run.job().unwrap()["status"]["uncountedTerminatedPods"], json!({}));
+}
