@@ -185,9 +185,15 @@ impl<'a> Round<'a> {
     fn finish(mut self) -> Plan<JobStatus> {
         self.suspend_or_resume();
         self.count();
+        let decided_before = self.ending().is_some();
         let verdict = self.verdict();
         match &verdict {
-            Some(verdict) => self.wind_down(verdict),
+            // Written down before anything is done about it: nobody deletes a Pod for a deadline and then forgets why.
+            Some(verdict) if !decided_before => self.record_the_running(verdict),
+            Some(verdict) => {
+                self.record_the_running(verdict);
+                self.delete_active(usize::MAX);
+            }
             None if self.is_suspended() => self.delete_active(usize::MAX),
             None => self.keep_running(),
         }
@@ -376,8 +382,8 @@ impl<'a> Round<'a> {
         observed.pods.iter().filter(|pod| pod.is_active())
     }
 
-    /// What still runs has no purpose any more. When the Job failed it counts as failed, as in Kubernetes.
-    fn wind_down(&mut self, verdict: &Verdict) {
+    /// What still runs when a Job fails counts as failed, as in Kubernetes.
+    fn record_the_running(&mut self, verdict: &Verdict) {
         if !verdict.success {
             let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
             let unrecorded = |pod: &&Seen| {
@@ -391,7 +397,6 @@ impl<'a> Round<'a> {
                 self.uncounted.failed.push(pod.uid().to_owned());
             }
         }
-        self.delete_active(usize::MAX);
     }
 
     fn keep_running(&mut self) {
