@@ -16,16 +16,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pawl_api::meta::Kind;
+use pawl_machines::backoff::{FIRST, after_error};
 use pawl_machines::object::Key;
 use pawl_machines::plan::Wake;
 
 use crate::clock::Moment;
-
-/// The first retry comes after this long, and no failing object is looked at more often (I9).
-pub const MIN_BACKOFF: Duration = Duration::from_millis(100);
-
-/// No retry waits longer than this (I9).
-pub const MAX_BACKOFF: Duration = Duration::from_mins(5);
 
 /// How often an object is looked at even if nothing seems to have changed: the safety net under lost events (I9).
 pub const RESYNC: Duration = Duration::from_mins(10);
@@ -202,7 +197,7 @@ impl Queue {
             }
             Verdict::Retry { after } => {
                 item.failures = item.failures.saturating_add(1);
-                item.not_before = now.steady + after.unwrap_or_default().max(MIN_BACKOFF);
+                item.not_before = now.steady + after.unwrap_or_default().max(FIRST);
                 let floor = item.not_before;
                 let delay = backoff(item.failures, &mut self.random).max(after.unwrap_or_default());
                 let at = if again { floor } else { floor.max(now.steady + delay) };
@@ -324,17 +319,16 @@ impl Queue {
     }
 }
 
-/// How long to wait after this many failures in a row: doubling, and shortened at random by up to half, so that what
-/// failed together does not come back together.
+/// How long to wait after this many failures in a row. Never less than the first step, lest a conflict be met again
+/// before its cause has reached our caches.
 pub fn backoff(failures: u32, random: &mut fastrand::Rng) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    let full = MIN_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
-    full.mul_f64(0.5 + 0.5 * random.f64()).max(MIN_BACKOFF)
+    after_error(failures, random.f64()).max(FIRST)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pawl_machines::backoff::LONGEST;
 
     const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
 
@@ -409,7 +403,7 @@ mod tests {
             waits.push(wait);
             now += u64::try_from(wait.as_millis()).unwrap() + 1;
         }
-        assert!(waits.iter().all(|wait| (MIN_BACKOFF..=MAX_BACKOFF).contains(wait)), "{waits:?}");
+        assert!(waits.iter().all(|wait| (FIRST..=LONGEST).contains(wait)), "{waits:?}");
         assert!(waits[0] < Duration::from_millis(200) && waits[19] > Duration::from_secs(140), "{waits:?}");
         queue.take(at(now)).unwrap();
         queue.done(&a, SETTLED, at(now));
