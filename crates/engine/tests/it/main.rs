@@ -1,0 +1,6 @@
+//! The loop on the in-process API server, in paused time: what it promises when the network and the objects misbehave.
+
+mod lab;
+mod leading;
+mod looping;
+mod watching;
