@@ -400,8 +400,7 @@ impl Core {
         let (mut feeds, mut fed) = (JoinSet::new(), BTreeMap::<Kind, Vec<AbortHandle>>::new());
         let mut failures = 0_u32;
         loop {
-            let Some(mut definitions) = self.caches.moves(&CRD) else { return };
-            definitions.mark_unchanged();
+            let definitions = self.definitions();
             let found = discovery::every(&self.wire).await;
             let mut patience = REDISCOVER;
             match found {
@@ -434,12 +433,21 @@ impl Core {
             if failures > 0 {
                 patience = backoff(failures, &mut random);
             }
+            let redefined = async {
+                self.caches.until(&CRD, || self.definitions() != definitions).await;
+            };
             tokio::select! {
                 biased;
-                moved = definitions.changed() => if moved.is_err() { return },
+                () = redefined => {}
                 () = sleep(patience) => {}
             }
         }
+    }
+
+    /// The definitions that are known, each at its version.
+    fn definitions(&self) -> Vec<(String, String)> {
+        let known = self.caches.list(&CRD, None);
+        known.iter().map(|known| (known.name().to_owned(), known.resource_version().to_owned())).collect()
     }
 
     /// Whether every definition that is known is served too: a new one takes a moment.
@@ -447,6 +455,18 @@ impl Core {
         let served: BTreeSet<String> =
             kinds.iter().map(|kind| format!("{}.{}", kind.plural, kind.group)).collect();
         self.caches.list(&CRD, None).iter().all(|definition| served.contains(definition.name()))
+    }
+
+    /// A kind whose definition is gone is looked for at once, for its watch may stay open and silent.
+    fn follow_definition(&self, change: &Change) {
+        let (Some(before), None) = (&change.before, &change.after) else { return };
+        if *before.kind() == CRD {
+            for (kind, _) in self.caches.standings() {
+                if before.name() == format!("{}.{}", kind.plural, kind.group) {
+                    self.caches.ask_to_list(&kind);
+                }
+            }
+        }
     }
 
     fn drop_kind(&self, kind: &Kind) {
@@ -504,6 +524,7 @@ impl Core {
 
 impl Listener for Core {
     fn changed(&self, change: &Change) {
+        self.follow_definition(change);
         let woken = self.router.woken(change, &*self.caches);
         let (now, mut touched) = (self.time.moment(), BTreeSet::new());
         for work in &woken {

@@ -401,11 +401,10 @@ impl Informer {
             None => ABSENT_RECHECK,
         };
         let redefined = async {
-            let Some(mut moves) = self.caches.moves(&CRD) else { return std::future::pending().await };
-            while self.definition() == definition {
-                if moves.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
+            self.caches.until(&CRD, || self.definition() != definition).await;
+            // Nobody watches definitions: only time can tell.
+            if self.definition() == definition {
+                std::future::pending().await
             }
         };
         tokio::select! {

@@ -185,8 +185,7 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// Keeps one Secret per ConfigMap. What is in the ConfigMap makes it behave badly: `panic`, `wants` (how many), `bad`
-/// (a name the server refuses).
+/// Keeps one Secret per ConfigMap. What is in the ConfigMap makes it behave badly: `panic`, `wants` (how many).
 pub(crate) struct Keeper {
     /// Names differ between decisions, so that doing a thing twice shows.
     pub(crate) counter: Option<AtomicUsize>,
@@ -236,8 +235,7 @@ impl Machine for Keeper {
         }
         (kept.children.len()..wants).fold(Plan::rest(), |plan, number| {
             let number = self.counter.as_ref().map_or(number, |count| count.fetch_add(1, Ordering::SeqCst));
-            let bad = if kept.data.contains_key("bad") { "_BAD_" } else { "" };
-            let name = format!("{}-{bad}{number}", kept.me.name());
+            let name = format!("{}-{number}", kept.me.name());
             let manifest = json!({"metadata": {"name": name, "namespace": "default",
                 "ownerReferences": [kept.me.controller_reference()]}});
             let adopt = Adopt::ControlledBy(kept.me.uid().to_owned());
