@@ -25,7 +25,7 @@ use pawl_machines::object::Object;
 use pawl_machines::plan::{Adopt, Plan, Step};
 use pawl_machines::view::Input;
 use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub(crate) const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
@@ -75,7 +75,8 @@ struct TapState {
     start: Instant,
     log: Mutex<Vec<String>>,
     rule: Mutex<Rule>,
-    cut: watch::Sender<u64>,
+    /// Not a `watch` channel: that wakes in an order drawn by lot.
+    cut: Arc<Notify>,
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
 }
@@ -95,7 +96,7 @@ impl Lab {
             start: Instant::now(),
             log: Mutex::default(),
             rule: Mutex::new(Box::new(|_| Spoil::Nothing)),
-            cut: watch::Sender::new(0),
+            cut: Arc::default(),
             in_flight: AtomicUsize::new(0),
             most_in_flight: AtomicUsize::new(0),
         };
@@ -124,7 +125,7 @@ impl Lab {
 
     /// Breaks every stream that is open.
     pub(crate) fn cut(&self) {
-        self.tap.state.cut.send_modify(|cut| *cut += 1);
+        self.tap.state.cut.notify_waiters();
     }
 
     pub(crate) fn log(&self) -> Vec<String> {
@@ -274,7 +275,7 @@ impl tower::Service<Request<Body>> for Tap {
             if matches!(spoil, Spoil::Lose) {
                 return Err("the connection broke".into());
             }
-            let cut = state.cut.subscribe();
+            let cut = Arc::clone(&state.cut);
             Ok(response.map(|body| spoiled(body, spoil, cut)))
         })
     }
@@ -283,13 +284,13 @@ impl tower::Service<Request<Body>> for Tap {
 fn spoiled(
     body: pawl_apiserver::ResponseBody,
     spoil: Spoil,
-    cut: watch::Receiver<u64>,
+    cut: Arc<Notify>,
 ) -> UnsyncBoxBody<Bytes, Error> {
     let parts =
-        stream::unfold((body, spoil, cut, 0_usize), |(mut body, spoil, mut cut, number)| async move {
+        stream::unfold((body, spoil, cut, 0_usize), |(mut body, spoil, cut, number)| async move {
             let part = tokio::select! {
                 biased;
-                _ = cut.changed() => None,
+                () = cut.notified() => None,
                 part = body.frame() => Some(part?),
             };
             let Some(Ok(part)) = part else {
