@@ -13,10 +13,12 @@ mod env;
 mod http;
 mod patch;
 mod resources;
+pub mod schema;
 mod selector;
 mod server;
 mod status;
 mod store;
+pub mod validation;
 mod verbs;
 mod watch;
 
@@ -24,4 +26,4 @@ pub use env::{Env, RealEnv, SeededEnv};
 pub use http::{ResponseBody, ServeError, Service, serve};
 pub use server::{Change, Server};
 pub use status::{Cause, Details, Status};
-pub use store::{ChangeType, Compacted, Ids, JournalFailed, Limits, Meta, Object};
+pub use store::{ChangeType, Compacted, Ids, JournalFailed, Limits, Meta, Object, OpenError, Options};

@@ -1,5 +1,6 @@
 //! What do others hold in their hands?
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use crate::env::Env;
 use crate::http::{Reply, Service, answer, body, refusal};
 use crate::status::Status;
-use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, Store};
+use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, OpenError, Options, Store};
 use crate::verbs::Core;
 
 /// Namespaces every cluster has.
@@ -63,6 +64,11 @@ impl Server {
     /// The same, with other limits on the kept history.
     pub fn in_memory_with(env: Arc<dyn Env>, limits: Limits) -> Server {
         Server::start(Store::in_memory(limits), env)
+    }
+
+    /// A server that keeps everything in a directory, as it was left there.
+    pub fn open(dir: &Path, env: Arc<dyn Env>, options: Options) -> Result<Server, OpenError> {
+        Ok(Server::start(Store::open(dir, options)?, env))
     }
 
     fn start(store: Store, env: Arc<dyn Env>) -> Server {

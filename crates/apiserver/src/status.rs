@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use crate::resources::Resource;
+use crate::validation::FieldError;
 
 /// An answer that is not an object: almost always a failure.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -75,6 +76,12 @@ impl Cause {
         let allowed: Vec<String> = allowed.iter().map(|a| format!("{a:?}")).collect();
         let message = format!("Unsupported value: {got:?}: supported values: {}", allowed.join(", "));
         Cause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
+    }
+}
+
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Self {
+        Cause { reason: error.reason.as_str().into(), message: error.message, field: error.field }
     }
 }
 

@@ -260,7 +260,7 @@ impl Cluster {
             finalizers.push(finalizer.into());
         }
         // What runs on a node ends when its node says so.
-        let grace = if raw["status"]["phase"] == "Running" { 30 } else { 0 };
+        let grace = if kind.kind == "Pod" && raw["status"]["phase"] == "Running" { 30 } else { 0 };
         let deleting = raw["metadata"].get("deletionTimestamp").is_some();
         merge(&mut raw, &json!({"metadata": {"finalizers": finalizers}}));
         if !deleting {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::{Kind, names};
-use pawl_apiserver::{ChangeType, Env, Server};
+use pawl_apiserver::{ChangeType, Env, Ids, Server};
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -67,6 +67,18 @@ impl Env for SimEnv {
     }
 }
 
+/// The definitions that scenarios use, made once.
+fn crds() -> &'static [Value] {
+    static CRDS: std::sync::LazyLock<Vec<Value>> = std::sync::LazyLock::new(|| {
+        let used = |name: &str| name.ends_with("terrakojo.io");
+        let all = pawl_api::crds::all().into_iter();
+        all.filter(|crd| crd.metadata.name.as_deref().is_some_and(used))
+            .filter_map(|crd| serde_json::to_value(crd).ok())
+            .collect()
+    });
+    &CRDS
+}
+
 /// What happened to one object, once.
 #[derive(Clone, Debug)]
 pub struct Happened {
@@ -97,7 +109,27 @@ impl Ground {
         let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
         let revision = 0;
         let trace = Trace::new(keep_trace);
-        let mut ground = Self { server, env, history: Vec::new(), by_kind: BTreeMap::new(), live: BTreeMap::new(), revision, trace };
+        let mut ground = Self {
+            server,
+            env,
+            history: Vec::new(),
+            by_kind: BTreeMap::new(),
+            live: BTreeMap::new(),
+            revision,
+            trace,
+        };
+        ground.catch_up();
+        ground
+    }
+
+    /// A ground on which Pawl's own kinds are installed.
+    pub fn with_kinds(keep_trace: bool) -> Self {
+        let mut ground = Self::new(keep_trace);
+        for crd in crds() {
+            if let Err(status) = ground.server.install_crd(crd.clone()) {
+                ground.trace.line(|| format!("a definition was refused: {status:?}"));
+            }
+        }
         ground.catch_up();
         ground
     }
@@ -132,22 +164,16 @@ impl Ground {
             }
         };
         for change in changes {
-            self.revision = change.revision;
-            let kind = Kind {
-                group: change.resource.group.clone().into(),
-                version: change.resource.version.clone().into(),
-                kind: change.resource.kind.clone().into(),
-                plural: change.resource.plural.clone().into(),
-                namespaced: change.resource.namespaced,
-            };
+            self.revision = change.revision();
+            let kind = kind_of(change.ids());
             let Ok(object) = Object::new(kind.clone(), change.value()) else { continue };
             self.by_kind.entry(kind.clone()).or_default().push(self.history.len());
             let kept = self.live.entry(kind).or_default();
-            match change.what {
+            match change.change() {
                 ChangeType::Added | ChangeType::Modified => kept.insert(object.key(), Arc::clone(&object)),
                 ChangeType::Deleted => kept.remove(&object.key()),
             };
-            self.history.push(Happened { revision: change.revision, what: change.what, object });
+            self.history.push(Happened { revision: self.revision, what: change.change(), object });
         }
     }
 
@@ -161,6 +187,16 @@ impl Ground {
 
     pub fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Object>> {
         self.live.get(kind).into_iter().flat_map(BTreeMap::values)
+    }
+}
+
+fn kind_of(ids: &Ids) -> Kind {
+    Kind {
+        group: ids.group.to_string().into(),
+        version: ids.version.to_string().into(),
+        kind: ids.kind.to_string().into(),
+        plural: ids.plural.to_string().into(),
+        namespaced: ids.namespaced,
     }
 }
 

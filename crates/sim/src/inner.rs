@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pawl_api::meta::{Kind, phase};
+use pawl_api::meta::Kind;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
-use pawl_machines::machine::AnyMachine;
 
 use crate::fault::{Fault, Injection};
 use crate::ground::{DAWN, Ground};
 use crate::kubelet;
 use crate::mutant::Guards;
 use crate::oracle::{self, Oracle, Summary, Violation};
-use crate::replica::{Item, Replica};
+use crate::replica::Replica;
 use crate::scenario::Scenario;
 
 /// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
@@ -58,14 +59,14 @@ enum Action {
     Script,
     Node(usize),
     Deliver(usize, Kind),
-    Look(usize, Item),
+    Look(usize, Work),
     Send(usize, usize),
 }
 
 struct World<'a> {
     setup: &'a Setup,
     scenario: &'a Scenario,
-    machines: Arc<[AnyMachine]>,
+    router: Arc<Router>,
     ground: Ground,
     replicas: Vec<Replica>,
     script: std::collections::VecDeque<crate::scenario::Deed>,
@@ -76,14 +77,14 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let machines: Arc<[AnyMachine]> = (scenario.machines)(setup.guards).into();
+    let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
     let ground = Ground::with_kinds(setup.keep_trace);
     let replicas =
-        (0..setup.replicas.max(1)).map(|_| Replica::start(&machines, setup.guards, &ground)).collect();
+        (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
         setup,
         scenario,
-        machines,
+        router,
         ground,
         replicas,
         script: (scenario.script)().into(),
@@ -102,7 +103,10 @@ impl World<'_> {
             if actions.is_empty() {
                 if !self.advance_clock() {
                     if !self.script.is_empty() {
-                        self.broken(Oracle::Converges, format!("{} deeds were never possible", self.script.len()));
+                        self.broken(
+                            Oracle::Converges,
+                            format!("{} deeds were never possible", self.script.len()),
+                        );
                     }
                     return;
                 }
@@ -156,7 +160,8 @@ impl World<'_> {
             }
             Action::Look(index, item) => {
                 let now = self.ground.now();
-                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now)) {
+                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now))
+                {
                     self.broken(Oracle::NoFault, fault.to_string());
                 }
             }
@@ -173,14 +178,20 @@ impl World<'_> {
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
         let at = self.requests;
         self.requests += 1;
-        let fault = self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        let fault =
+            self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
         if let Some(fault) = fault {
             self.ground.trace().line(|| format!("fault at {at}: {fault}"));
         }
         let who = if index == 0 { "replica 0" } else { "replica 1" };
         let status = |code: u16, reason: &str| {
             let retry = if code == 429 { r#","details":{"retryAfterSeconds":1}"# } else { "" };
-            (code, format!(r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#))
+            (
+                code,
+                format!(
+                    r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#
+                ),
+            )
         };
         let injected = match fault {
             None | Some(Fault::Gone | Fault::Duplicate | Fault::ClockJump { .. }) => None,
@@ -208,7 +219,11 @@ impl World<'_> {
             match (&injected, &real) {
                 (Some(None), _) | (None, None) => applying.answer(Answer::Lost("injected")),
                 (Some(Some((code, body))), _) => {
-                    applying.answer(Answer::Received { code: *code, retry_after: None, body: body.as_bytes() });
+                    applying.answer(Answer::Received {
+                        code: *code,
+                        retry_after: None,
+                        body: body.as_bytes(),
+                    });
                 }
                 (None, Some((code, body))) => {
                     applying.answer(Answer::Received { code: *code, retry_after: None, body });
@@ -228,7 +243,7 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let fresh = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
         }
@@ -262,9 +277,7 @@ impl World<'_> {
             if let Some(base) = base {
                 self.violations.extend(oracle::same_as(base, &summary));
             }
-            let tables: Vec<phase::Table> =
-                self.machines.iter().filter_map(|machine| machine.description().phases.clone()).collect();
-            self.violations.extend(oracle::legal_moves(&self.ground.history, &tables));
+            self.violations.extend(oracle::legal_moves(&self.ground.history, pawl_api::phases::tables()));
             self.violations.extend(oracle::no_orphan(&self.ground));
             if let Err(what) = (self.scenario.ends_with)(&self.ground) {
                 self.broken(Oracle::EndsWell, what);
@@ -276,9 +289,9 @@ impl World<'_> {
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
-        let mut replica = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground);
         let now = self.ground.now();
-        let items: Vec<Item> = replica.startable().cloned().collect();
+        let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
             if let Err(fault) = replica.look(&item, now) {
                 self.broken(Oracle::NoFault, fault.to_string());

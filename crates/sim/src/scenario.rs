@@ -54,7 +54,12 @@ impl Deed {
     }
 
     /// Deletes an object with a propagation policy.
-    pub fn delete(kind: Kind, namespace: Option<&'static str>, name: &'static str, policy: &'static str) -> Self {
+    pub fn delete(
+        kind: Kind,
+        namespace: Option<&'static str>,
+        name: &'static str,
+        policy: &'static str,
+    ) -> Self {
         Self::always(move |_| {
             let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
             request(Method::DELETE, &kind.path(namespace, Some(name)), "application/json", &body)

@@ -7,6 +7,7 @@ pub mod kind;
 pub mod names;
 pub mod phase;
 pub mod reason;
+pub mod reference;
 pub mod schema;
 pub mod target;
 

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -17,6 +18,9 @@ use super::{Reply, answer, body, refusal};
 use crate::status::Status;
 use crate::verbs::Core;
 use crate::watch::Watcher;
+
+/// How long a body may take to arrive: 3 MiB over a slow line of 50 KiB a second.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The server as a tower service: for `kube::Client::new` in process and for hyper over sockets.
 #[derive(Debug, Clone)]
@@ -45,12 +49,9 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, sent) = request.into_parts();
-        let sent = match Limited::new(sent, body::MAX_BODY_BYTES).collect().await {
-            Ok(sent) => sent.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return whole(refusal(&body::too_large())),
-            Err(error) => {
-                return whole(refusal(&Status::bad_request(format!("the body could not be read: {error}"))));
-            }
+        let sent = match read(sent).await {
+            Ok(sent) => sent,
+            Err(status) => return whole(refusal(&status)),
         };
         let (reply, durable) = answer(&self.core, &parts, &sent);
         if let Err(failed) = self.core.store.wait_async(durable).await {
@@ -67,6 +68,24 @@ impl Service {
                 response
             }
         }
+    }
+}
+
+/// A whole body, if it is not too long and does not take forever.
+async fn read<B>(sent: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if sent.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let collected = Limited::new(sent, body::MAX_BODY_BYTES).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, collected).await {
+        Ok(Ok(sent)) => Ok(sent.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body::too_large()),
+        Ok(Err(error)) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+        Err(_) => Err(Status::bad_request(format!("the body took longer than {BODY_TIMEOUT:?} to arrive"))),
     }
 }
 

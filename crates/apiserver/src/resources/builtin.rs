@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::store::Ids;
+use crate::validation::NameRule;
 
 /// A resource of Kubernetes, as data.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ const RULES: Rules = Rules {
     returns_deleted: false,
     orphans_by_default: false,
     graceful: false,
-    path_names: false,
+    name: NameRule::Subdomain,
 };
 
 const NAMESPACED: Builtin = Builtin {
@@ -88,7 +89,7 @@ const WORKLOAD: Builtin = Builtin {
 
 const RBAC: Builtin = Builtin {
     group: "rbac.authorization.k8s.io",
-    rules: Rules { create_on_update: true, path_names: true, ..RULES },
+    rules: Rules { create_on_update: true, name: NameRule::PathSegment, ..RULES },
     ..NAMESPACED
 };
 
@@ -100,6 +101,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["ns"],
         status: true,
         selectable: &[("status.phase", "/status/phase", "")],
+        rules: Rules { name: NameRule::Label, ..RULES },
         reshape: reshape::<core::Namespace>,
         hooks: kinds::NAMESPACE,
         ..CLUSTER
@@ -184,7 +186,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["svc"],
         all: true,
         status: true,
-        rules: Rules { returns_deleted: true, ..RULES },
+        rules: Rules { returns_deleted: true, name: NameRule::Dns1035, ..RULES },
         selectable: &[("spec.clusterIP", "/spec/clusterIP", ""), ("spec.type", "/spec/type", "")],
         reshape: reshape::<core::Service>,
         ..NAMESPACED

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::env::to_second;
+use crate::schema::Schema;
 use crate::store::Ids;
+use crate::validation::{FieldError, NameRule};
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -20,6 +22,8 @@ pub struct Custom {
     pub definition: String,
     /// The definition is being deleted: nothing new.
     pub terminating: bool,
+    /// What its objects may look like.
+    pub schema: Schema,
     /// `additionalPrinterColumns`, as written.
     pub columns: Vec<Value>,
 }
@@ -67,11 +71,12 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
                 returns_deleted: false,
                 orphans_by_default: false,
                 graceful: false,
-                path_names: false,
+                name: NameRule::Subdomain,
             },
             content: Content::Custom(Arc::new(Custom {
                 definition: crd["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
                 terminating: !crd["metadata"]["deletionTimestamp"].is_null(),
+                schema: schema(version),
                 columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             })),
         })
@@ -137,6 +142,74 @@ pub(crate) fn terminate(crd: &mut Value, now: jiff::Timestamp) {
 pub(crate) fn storage_version(crd: &Value) -> Option<&str> {
     let versions = crd["spec"]["versions"].as_array()?;
     versions.iter().find(|v| v["storage"] == true)?["name"].as_str()
+}
+
+/// What is wrong with a definition.
+pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = &crd["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (plural, group) = (text(&spec["names"]["plural"]), text(&spec["group"]));
+    for (field, value) in [
+        ("spec.group", &spec["group"]),
+        ("spec.scope", &spec["scope"]),
+        ("spec.names.plural", &spec["names"]["plural"]),
+        ("spec.names.kind", &spec["names"]["kind"]),
+    ] {
+        if text(value).is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    if crd["metadata"]["name"] != format!("{plural}.{group}") {
+        let name = &crd["metadata"]["name"];
+        errors.push(FieldError::invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group"));
+    }
+    if !["Namespaced", "Cluster", ""].contains(&text(&spec["scope"]).as_str()) {
+        errors.push(FieldError::not_supported("spec.scope", &spec["scope"], &["Cluster", "Namespaced"]));
+    }
+    let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+    }
+    for (at, version) in versions.iter().enumerate() {
+        let field = format!("spec.versions[{at}]");
+        errors.extend(
+            crate::validation::dns1035_label(&text(&version["name"]))
+                .into_iter()
+                .map(|why| FieldError::invalid(format!("{field}.name"), &version["name"], why)),
+        );
+        if versions.iter().take(at).any(|v| v["name"] == version["name"]) {
+            errors.push(FieldError::duplicate(format!("{field}.name"), &version["name"]));
+        }
+        let field = format!("{field}.schema.openAPIV3Schema");
+        match &version["schema"]["openAPIV3Schema"] {
+            Value::Null => errors.push(FieldError::required(field, "schemas are required")),
+            schema => errors.extend(Schema::compile(schema, &field).err().unwrap_or_default()),
+        }
+    }
+    if let Some(old) = old.filter(|old| condition_holds(old, "Established")) {
+        for (field, pointer) in [
+            ("spec.group", "/spec/group"),
+            ("spec.scope", "/spec/scope"),
+            ("spec.names.plural", "/spec/names/plural"),
+            ("spec.names.kind", "/spec/names/kind"),
+        ] {
+            let (now, before) = (crd.pointer(pointer), old.pointer(pointer));
+            if now != before {
+                errors.push(FieldError::invalid(field, now.unwrap_or(&Value::Null), "field is immutable"));
+            }
+        }
+    }
+    errors
+}
+
+/// A stored definition was validated; one from before a rule existed keeps everything.
+fn schema(version: &Value) -> Schema {
+    Schema::compile(&version["schema"]["openAPIV3Schema"], "").unwrap_or_else(|errors| {
+        tracing::warn!(?errors, "a stored schema no longer compiles: its objects are not checked");
+        Schema::anything()
+    })
 }
 
 fn stored_versions(crd: &Value) -> Value {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::crd;
-use crate::status::Cause;
+use crate::validation::FieldError;
 
 /// What a hook may know.
 pub(crate) struct Context<'a> {
@@ -27,7 +27,7 @@ pub(crate) struct Hooks {
     /// Something besides finalizers keeps a deleted object.
     pub(crate) held: fn(&Value) -> bool,
     /// What is wrong with it, or with changing it so.
-    pub(crate) validate: fn(&Value, Option<&Value>) -> Vec<Cause>,
+    pub(crate) validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
 }
 
 impl std::fmt::Debug for Context<'_> {
@@ -68,20 +68,16 @@ pub(crate) const SECRET: Hooks = Hooks {
     create: |object, _| secret(object),
     update: |object, _, _| secret(object),
     validate: |object, old| {
-        let mut causes = Vec::new();
+        let mut errors = Vec::new();
         if let Some(old) = old {
             if object["type"] != old["type"] {
-                causes.push(Cause::invalid(
-                    "type",
-                    format!("Invalid value: {}: field is immutable", object["type"]),
-                ));
+                errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
             }
             if old["immutable"] == true && (object["data"] != old["data"] || object["immutable"] != true) {
-                causes
-                    .push(Cause::forbidden("data", "Forbidden: field is immutable when `immutable` is set"));
+                errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
             }
         }
-        causes
+        errors
     },
     ..NONE
 };
@@ -92,22 +88,22 @@ pub(crate) const CONFIG_MAP: Hooks = Hooks {
     validate: |object, old| {
         let frozen = old.is_some_and(|o| o["immutable"] == true);
         let changed = |key: &str| old.is_some_and(|o| o[key] != object[key]);
-        let mut causes = Vec::new();
+        let mut errors = Vec::new();
         if frozen && object["immutable"] != true {
-            causes
-                .push(Cause::forbidden("immutable", "Forbidden: field is immutable when `immutable` is set"));
+            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
         }
         for key in ["data", "binaryData"] {
             if frozen && changed(key) {
-                causes.push(Cause::forbidden(key, "Forbidden: field is immutable when `immutable` is set"));
+                errors.push(FieldError::forbidden(key, "field is immutable when `immutable` is set"));
             }
         }
-        causes
+        errors
     },
     ..NONE
 };
 
 pub(crate) const DEFINITION: Hooks = Hooks {
+    validate: crd::validate,
     create: |object, context| {
         crd::default(object);
         crd::settle(object, &(context.siblings)(), context.now);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::store::{Draft, Ids, Object};
+use crate::validation::NameRule;
 
 /// One resource in one API version.
 #[derive(Debug, Clone)]
@@ -81,8 +82,8 @@ pub struct Rules {
     pub orphans_by_default: bool,
     /// Deletion waits a grace period for whoever runs it (pods).
     pub graceful: bool,
-    /// Names may hold what a path segment may hold (rbac), not only what DNS may.
-    pub path_names: bool,
+    /// Which strings may name an object.
+    pub name: NameRule,
 }
 
 /// How an object's content is read and checked.
@@ -99,6 +100,8 @@ pub enum Content {
 pub(crate) struct Registry {
     /// By name, core first.
     groups: BTreeMap<Arc<str>, Group>,
+    /// What each definition gave, by name and revision: an unchanged one is not compiled again.
+    definitions: BTreeMap<Arc<str>, (u64, Vec<Arc<Resource>>)>,
     /// The revision of the CRD table this was made from.
     pub(crate) made_from: u64,
 }
@@ -171,16 +174,23 @@ impl Selectable {
 }
 
 impl Registry {
-    /// The built-in resources and those of `crds`.
-    pub(crate) fn new<'a>(crds: impl IntoIterator<Item = &'a Value>, made_from: u64) -> Registry {
-        let mut registry = Registry { groups: BTreeMap::new(), made_from };
+    /// The built-in resources and those of `crds`; what `before` had of them is taken over.
+    pub(crate) fn new(crds: &[Arc<Object>], made_from: u64, before: Option<&Registry>) -> Registry {
+        let mut registry = Registry { made_from, ..Registry::default() };
         for builtin in builtin::BUILTINS {
-            registry.add(builtin.resource());
+            registry.add(Arc::new(builtin.resource()));
         }
         for crd in crds {
-            for resource in crd::resources(crd) {
-                registry.add(resource);
+            let known =
+                before.and_then(|b| b.definitions.get(&crd.name)).filter(|(at, _)| *at == crd.revision);
+            let resources = match known {
+                Some((_, resources)) => resources.clone(),
+                None => crd::resources(&crd.value()).into_iter().map(Arc::new).collect(),
+            };
+            for resource in &resources {
+                registry.add(resource.clone());
             }
+            registry.definitions.insert(crd.name.clone(), (crd.revision, resources));
         }
         for group in registry.groups.values_mut() {
             group.versions.sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
@@ -208,7 +218,7 @@ impl Registry {
         self.groups.iter()
     }
 
-    fn add(&mut self, resource: Resource) {
+    fn add(&mut self, resource: Arc<Resource>) {
         let group = self.groups.entry(resource.ids.group.clone()).or_default();
         let name = resource.ids.version.clone();
         let at = match group.versions.iter().position(|v| v.name == name) {
@@ -219,7 +229,7 @@ impl Registry {
             }
         };
         if let Some(version) = group.versions.get_mut(at) {
-            version.resources.entry(resource.ids.plural.clone()).or_insert_with(|| Arc::new(resource));
+            version.resources.entry(resource.ids.plural.clone()).or_insert(resource);
         }
     }
 }
@@ -259,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_builtin_is_found_by_its_path_name() {
-        let registry = Registry::new([], 0);
+        let registry = Registry::new(&[], 0, None);
         for builtin in builtin::BUILTINS {
             let found = registry.find(builtin.group, builtin.version, builtin.plural).unwrap();
             assert_eq!(&*found.ids.kind, builtin.kind);

@@ -10,17 +10,22 @@
 //! Writers compare with the *head* (visible and pending), so they never wait for the disk to decide.
 //! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
 
+mod file;
 mod journal;
 mod object;
+mod record;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
-pub(crate) use journal::{Ack, Journal, MemoryJournal};
+pub use file::OpenError;
+use file::{DEFAULT_ROTATE_BYTES, FileJournal};
+use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
 pub use object::{Ids, Meta, Object};
 
@@ -42,6 +47,21 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits { log_events: DEFAULT_LOG_EVENTS, log_bytes: DEFAULT_LOG_BYTES }
+    }
+}
+
+/// How a durable store is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How much history is kept.
+    pub limits: Limits,
+    /// A log longer than this is replaced by a snapshot.
+    pub rotate_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { limits: Limits::default(), rotate_bytes: DEFAULT_ROTATE_BYTES }
     }
 }
 
@@ -155,8 +175,8 @@ struct Writer {
     revision: u64,
     /// Written, not yet durable, in order.
     pending: VecDeque<Arc<Event>>,
-    /// The head of every key that has pending writes.
-    overlay: HashMap<(Arc<str>, Box<str>), Option<Arc<Object>>>,
+    /// The head of every key that has pending writes, and the revision that made it.
+    overlay: HashMap<(Arc<str>, Box<str>), (u64, Option<Arc<Object>>)>,
     failed: Option<JournalFailed>,
 }
 
@@ -194,6 +214,13 @@ impl Store {
         Store { shared: Arc::new(Shared::new(limits)), journal: Box::new(MemoryJournal) }
     }
 
+    /// A store in files, as it was left.
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
+        let shared = Arc::new(Shared::new(options.limits));
+        let journal = Box::new(FileJournal::open(dir, &shared, options.rotate_bytes)?);
+        Ok(Store { shared, journal })
+    }
+
     /// The head of one key: what writers compare with.
     pub(crate) fn head(&self, table: &Arc<str>, key: &str) -> Option<Arc<Object>> {
         self.shared.head(&self.shared.writer(), table, key)
@@ -205,8 +232,8 @@ impl Store {
         let visible = self.shared.visible();
         let pending = |key: &str| writer.overlay.get(&(table.clone(), Box::from(key)));
         let kept = visible.tables.get(table).map(|t| t.objects.keys()).into_iter().flatten();
-        let kept = kept.filter(|key| pending(key).is_none_or(Option::is_some)).count();
-        kept == 0 && !writer.overlay.iter().any(|((t, _), head)| t == table && head.is_some())
+        let kept = kept.filter(|key| pending(key).is_none_or(|(_, head)| head.is_some())).count();
+        kept == 0 && !writer.overlay.iter().any(|((t, _), (_, head))| t == table && head.is_some())
     }
 
     /// What readers see of one key.
@@ -368,7 +395,7 @@ impl Store {
             Ack::Durable => self.shared.publish(&[event]),
             Ack::Later => {
                 let head = (change != ChangeType::Deleted).then(|| object.clone());
-                writer.overlay.insert((table.clone(), key), head);
+                writer.overlay.insert((table.clone(), key), (revision, head));
                 writer.pending.push_back(event);
             }
         }
@@ -421,11 +448,64 @@ impl Shared {
 
     fn head(&self, writer: &Writer, table: &Arc<str>, key: &str) -> Option<Arc<Object>> {
         if !writer.overlay.is_empty()
-            && let Some(head) = writer.overlay.get(&(table.clone(), Box::from(key)))
+            && let Some((_, head)) = writer.overlay.get(&(table.clone(), Box::from(key)))
         {
             return head.clone();
         }
         self.visible().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// Everything up to `revision` is durable: makes it visible.
+    fn publish_through(&self, revision: u64) {
+        let mut writer = self.writer();
+        let durable = writer.pending.partition_point(|e| e.object.revision <= revision);
+        let events: Vec<_> = writer.pending.drain(..durable).collect();
+        writer.overlay.retain(|_, (made, _)| *made > revision);
+        self.publish(&events);
+    }
+
+    /// Nothing more will be durable: whoever waits is told, whoever comes is refused.
+    fn fail(&self, failed: JournalFailed) {
+        let mut writer = self.writer();
+        writer.failed = Some(failed.clone());
+        self.progress.send_modify(|p| p.failed = Some(failed));
+        self.progressed.notify_all();
+    }
+
+    /// Every visible object with its table.
+    fn everything(&self) -> Vec<(Arc<str>, Arc<Object>)> {
+        let visible = self.visible();
+        let tables = visible.tables.iter();
+        tables.flat_map(|(name, t)| t.objects.values().map(move |o| (name.clone(), o.clone()))).collect()
+    }
+
+    /// An object from a snapshot.
+    fn load(&self, table: Arc<str>, object: Arc<Object>) {
+        let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
+        let table = visible.tables.entry(table).or_default();
+        let newest = object.revision.max(*table.changed.borrow());
+        table.changed.send_replace(newest);
+        table.objects.insert(key(&object.namespace, &object.name), object);
+    }
+
+    /// The snapshot is loaded: history begins here.
+    fn begin_at(&self, revision: u64) {
+        let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
+        visible.revision = revision;
+        visible.compacted = revision;
+        drop(visible);
+        self.writer().revision = revision;
+        self.progress.send_modify(|p| p.revision = revision);
+    }
+
+    /// A write from a log.
+    fn replay(&self, event: Arc<Event>) {
+        self.writer().revision = event.object.revision;
+        self.publish(&[event]);
+    }
+
+    fn visible_object(&self, table: &str, like: &Object) -> Option<Arc<Object>> {
+        self.visible().tables.get(table)?.objects.get(&key(&like.namespace, &like.name)).cloned()
     }
 
     /// Makes events visible, in order, and wakes who waits for them.
@@ -497,5 +577,142 @@ impl Table {
             .take_while(|(key, _)| key.starts_with(prefix))
             .map(|(_, object)| object.clone())
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    pub(super) fn draft(name: &str, data: &str) -> Draft {
+        let ids = Ids {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Thing".into(),
+            plural: "things".into(),
+            namespaced: true,
+        };
+        let value = json!({"metadata": {"name": name, "namespace": "n", "uid": name}, "data": data});
+        Draft::new(Arc::new(ids), &value, Vec::new())
+    }
+
+    pub(super) fn table() -> Arc<str> {
+        "things".into()
+    }
+
+    fn put(store: &Store, name: &str, data: &str) -> u64 {
+        let expect = match store.head(&table(), &key("n", name)) {
+            None => Expect::Absent,
+            Some(head) => Expect::Revision(head.revision),
+        };
+        store.put(&table(), expect, draft(name, data)).unwrap().revision
+    }
+
+    /// A journal that says when.
+    #[derive(Debug, Default)]
+    struct Held {
+        now: AtomicBool,
+    }
+
+    impl Journal for Arc<Held> {
+        fn append(&self, _: &Event) -> Ack {
+            if self.now.load(Ordering::SeqCst) { Ack::Durable } else { Ack::Later }
+        }
+    }
+
+    fn held() -> (Store, Arc<Held>) {
+        let journal = Arc::new(Held::default());
+        let shared = Arc::new(Shared::new(Limits::default()));
+        (Store { shared, journal: Box::new(journal.clone()) }, journal)
+    }
+
+    #[test]
+    fn a_write_is_invisible_until_it_is_durable_but_the_next_writer_sees_it() {
+        let (store, _) = held();
+        let first = put(&store, "a", "1");
+        assert!(store.get("things", "n/a").is_none());
+        assert_eq!((store.revision(), store.head_revision()), (0, 1));
+        let again = store.put(&table(), Expect::Absent, draft("a", "2"));
+        assert!(matches!(again, Err(CommitError::Raced(_))));
+        let second = put(&store, "a", "2");
+        assert!(!store.head_is_empty(&table()));
+        store.shared.publish_through(first);
+        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "1");
+        assert_eq!(store.head(&table(), "n/a").unwrap().value()["data"], "2");
+        store.wait(first).unwrap();
+        store.shared.publish_through(second);
+        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "2");
+        assert!(store.shared.writer().overlay.is_empty());
+    }
+
+    #[test]
+    fn a_pending_deletion_empties_the_head_alone() {
+        let (store, journal) = held();
+        journal.now.store(true, Ordering::SeqCst);
+        let at = put(&store, "a", "1");
+        journal.now.store(false, Ordering::SeqCst);
+        store.delete(&table(), "n/a", at, None).unwrap();
+        assert!(store.head_is_empty(&table()));
+        assert!(store.head(&table(), "n/a").is_none());
+        assert!(store.get("things", "n/a").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_failed_journal_fails_who_waits_and_refuses_who_comes() {
+        let (store, _) = held();
+        let at = put(&store, "a", "1");
+        store.shared.fail(JournalFailed("disk full".into()));
+        assert!(store.wait(at).is_err());
+        assert!(store.wait_async(at).await.is_err());
+        let refused = store.put(&table(), Expect::Absent, draft("b", "1"));
+        assert!(matches!(refused, Err(CommitError::Failed(_))));
+        assert!(store.get("things", "n/a").is_none());
+    }
+
+    #[test]
+    fn a_stale_writer_loses() {
+        let store = Store::in_memory(Limits::default());
+        let first = put(&store, "a", "1");
+        put(&store, "a", "2");
+        let stale = store.put(&table(), Expect::Revision(first), draft("a", "3"));
+        assert!(matches!(stale, Err(CommitError::Raced(_))));
+        let stale = store.delete(&table(), "n/a", first, None);
+        assert!(matches!(stale, Err(CommitError::Raced(_))));
+    }
+
+    #[test]
+    fn history_is_bounded_and_says_so() {
+        let store = Store::in_memory(Limits { log_events: 3, log_bytes: usize::MAX });
+        for at in 0..10 {
+            put(&store, "a", &at.to_string());
+        }
+        assert_eq!(store.changes(7).unwrap().len(), 3);
+        assert_eq!(store.changes(6).unwrap_err(), Compacted { asked: 6, oldest: 7 });
+        assert!(store.events("things", 6, 10).is_err());
+        assert!(store.list_at("things", "", 6).is_err());
+        assert_eq!(store.list_at("things", "", 8).unwrap().objects[0].value()["data"], "7");
+        let small = Store::in_memory(Limits { log_events: 100, log_bytes: 1 });
+        put(&small, "a", "1");
+        assert!(small.changes(0).is_err());
+    }
+
+    #[test]
+    fn a_list_in_the_past_undoes_what_came_after() {
+        let store = Store::in_memory(Limits::default());
+        put(&store, "a", "1");
+        let b = put(&store, "b", "1");
+        put(&store, "a", "2");
+        store.delete(&table(), "n/b", b, None).unwrap();
+        put(&store, "c", "1");
+        let then = store.list_at("things", "n/", b).unwrap();
+        let told: Vec<_> =
+            then.objects.iter().map(|o| (o.name.to_string(), o.value()["data"].clone())).collect();
+        assert_eq!(told, [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
+        assert_eq!(store.list("things", "n/").objects.len(), 2);
+        assert_eq!(store.list("things", "other/").objects.len(), 0);
     }
 }

@@ -104,56 +104,62 @@ pub(super) fn reshape(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
-    let taken = std::mem::take(object);
-    let (shaped, unknown) = match &resource.content {
+    let unknown = match &resource.content {
         Content::Builtin(builtin) => {
+            let taken = std::mem::take(object);
             let before = (validation != FieldValidation::Ignore).then(|| taken.clone());
-            let shaped = (builtin.reshape)(taken).map_err(|e| cannot_handle(resource, &e))?;
+            *object = (builtin.reshape)(taken).map_err(|e| cannot_handle(resource, &e))?;
             let mut unknown = Vec::new();
             if let Some(before) = before {
-                lost(&before, &shaped, &mut String::new(), &mut unknown);
+                lost(&before, object, &mut String::new(), &mut unknown);
             }
-            (shaped, unknown)
+            unknown
         }
-        Content::Custom(_) => (reshape_metadata(resource, taken)?, Vec::new()),
+        Content::Custom(custom) => {
+            reshape_metadata(resource, object)?;
+            let unknown = custom.schema.prune(object);
+            custom.schema.default(object);
+            unknown
+        }
     };
-    *object = shaped;
     metadata::omit_empty(object);
+    let said = || unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
     match validation {
         FieldValidation::Strict if !unknown.is_empty() => {
-            let said: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-            Err(Status::bad_request(format!("strict decoding error: {}", said.join(", "))))
+            Err(Status::bad_request(format!("strict decoding error: {}", said().join(", "))))
         }
-        FieldValidation::Warn => Ok(unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect()),
+        FieldValidation::Warn => Ok(said()),
         FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
     }
 }
 
-/// Everything wrong with a new object.
+/// Everything wrong with an object, new or in place of an old one.
 pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let mut causes: Vec<Cause> = metadata::validate(object, resource);
-    if let Some(old) = old {
-        causes.extend(metadata::validate_update(object, old));
+    let mut errors = metadata::validate(object, old, resource);
+    match &resource.content {
+        Content::Builtin(builtin) => errors.extend((builtin.hooks.validate)(object, old)),
+        Content::Custom(custom) => errors.extend(custom.schema.validate(object, old)),
     }
-    if let Content::Builtin(builtin) = &resource.content {
-        causes.extend((builtin.hooks.validate)(object, old));
+    if errors.is_empty() {
+        return Ok(());
     }
-    if causes.is_empty() {
-        Ok(())
-    } else {
-        Err(Status::invalid(resource, metadata::text(object, "name"), causes))
-    }
+    let causes = errors.into_iter().map(Cause::from).collect();
+    Err(Status::invalid(resource, metadata::text(object, "name"), causes))
 }
 
-fn reshape_metadata(resource: &Resource, mut object: Value) -> Result<Value, Status> {
-    let taken = std::mem::take(metadata::of(&mut object));
+fn reshape_metadata(resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    let (kind, version) = (&resource.ids.kind, &resource.ids.version);
+    crate::validation::metadata_shape(object).map_err(|why| {
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    })?;
+    let taken = std::mem::take(metadata::of(object));
     let typed: ObjectMeta =
         serde_json::from_value(Value::Object(taken)).map_err(|e| cannot_handle(resource, &e))?;
     let typed = serde_json::to_value(typed).map_err(|e| cannot_handle(resource, &e))?;
-    if let (Some(body), typed) = (object.as_object_mut(), typed) {
+    if let Some(body) = object.as_object_mut() {
         body.insert("metadata".into(), typed);
     }
-    Ok(object)
+    Ok(())
 }
 
 fn cannot_handle(resource: &Resource, error: &serde_json::Error) -> Status {

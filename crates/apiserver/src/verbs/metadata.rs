@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::env::{Env, to_second};
-use crate::resources::Resource;
-use crate::status::Cause;
+use crate::resources::{Content, Resource};
+use crate::validation::{self, FieldError};
 
 /// Kubernetes cuts a `generateName` so that the name stays a DNS label: 63 less five for the suffix.
 const GENERATE_NAME_MAX: usize = 58;
@@ -44,12 +44,13 @@ pub(super) fn deleting(object: &Value) -> bool {
 
 /// Gives a new object what only the server gives.
 pub(super) fn begin(object: &mut Value, resource: &Resource, env: &dyn Env) {
+    let named = format!("{}/{}/{}", resource.ids.plural, text(object, "namespace"), text(object, "name"));
     let metadata = of(object);
     for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "generation"]
     {
         metadata.remove(key);
     }
-    metadata.insert("uid".into(), env.uid().into());
+    metadata.insert("uid".into(), env.uid(&named).into());
     metadata.insert("creationTimestamp".into(), to_second(env.now()).into());
     if resource.rules.generation {
         metadata.insert("generation".into(), 1.into());
@@ -107,35 +108,16 @@ pub(super) fn omit_empty(object: &mut Value) {
     });
 }
 
-/// What is wrong with an object's metadata.
-pub(super) fn validate(object: &Value, _resource: &Resource) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if text(object, "name").is_empty() {
-        causes.push(Cause::required("metadata.name", "Required value: name or generateName is required"));
+/// What is wrong with an object's metadata, and with what an update makes of it.
+pub(super) fn validate(object: &Value, old: Option<&Value>, resource: &Resource) -> Vec<FieldError> {
+    let rules = validation::Metadata {
+        name: resource.rules.name,
+        namespaced: resource.ids.namespaced,
+        builtin: matches!(resource.content, Content::Builtin(_)),
+    };
+    let mut errors = validation::metadata(object, rules);
+    if let Some(old) = old {
+        errors.extend(validation::metadata_update(object, old));
     }
-    causes
-}
-
-/// What an update may not change.
-pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for key in
-        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
-    {
-        let at = |o: &Value| o.get("metadata").and_then(|m| m.get(key)).cloned().unwrap_or(Value::Null);
-        if at(new) != at(old) {
-            causes.push(Cause::invalid(format!("metadata.{key}"), "Invalid value: field is immutable"));
-        }
-    }
-    if deleting(old) {
-        let before = finalizers(old);
-        let added: Vec<_> = finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
-        if !added.is_empty() {
-            let message = format!(
-                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-            );
-            causes.push(Cause::forbidden("metadata.finalizers", message));
-        }
-    }
-    causes
+    errors
 }

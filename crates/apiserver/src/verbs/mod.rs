@@ -112,7 +112,7 @@ impl From<Answer> for Outcome {
 
 impl Core {
     pub(crate) fn new(store: Store, env: Arc<dyn Env>) -> Core {
-        Core { store, env, registry: RwLock::new(Arc::new(Registry::new([], 0))) }
+        Core { store, env, registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))) }
     }
 
     /// The resources as of the last visible definition.
@@ -122,9 +122,8 @@ impl Core {
         if known.made_from == now {
             return known;
         }
-        let definitions: Vec<Value> =
-            self.store.list(crd::TABLE, "").objects.iter().map(|o| o.value()).collect();
-        let fresh = Arc::new(Registry::new(&definitions, now));
+        let definitions = self.store.list(crd::TABLE, "").objects;
+        let fresh = Arc::new(Registry::new(&definitions, now, Some(&known)));
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
         fresh
     }

@@ -17,21 +17,20 @@ use tower::ServiceExt as _;
 use crate::{post, server};
 
 /// Conversations every answer of which is as recorded.
-const PASS: &[&str] = &["scenarios/crud", "scenarios/finalizers"];
+const PASS: &[&str] = &["scenarios/crud", "scenarios/finalizers", "scenarios/watch"];
 
-/// Conversations that some answers still differ in, with how many steps pass at least. The rest of a
-/// scenario needs rooms that are not built: each entry says which.
+/// Conversations that some answers still differ in, with how many steps pass at least, and which room is
+/// missing.
 const NOT_YET: &[(&str, usize, &str)] = &[
-    ("scenarios/access", 0, "authentication, RBAC and token requests"),
+    ("scenarios/access", 5, "authentication, RBAC and token requests"),
     ("scenarios/apply", 0, "server-side apply"),
-    ("scenarios/basics", 0, "OpenAPI documents"),
-    ("scenarios/crd", 0, "schemas and apply"),
-    ("scenarios/jobs", 0, "defaults and validation of jobs, Table"),
-    ("scenarios/list", 0, "Table"),
-    ("scenarios/namespaces", 0, "something that empties namespaces"),
-    ("scenarios/ownership", 0, "a garbage collector"),
-    ("scenarios/patch", 0, "strategic merge, validation of deployments"),
-    ("scenarios/watch", 0, ""),
+    ("scenarios/basics", 13, "OpenAPI documents"),
+    ("scenarios/crd", 24, "server-side apply, Table"),
+    ("scenarios/jobs", 3, "defaults and validation of jobs, Table"),
+    ("scenarios/list", 20, "Table"),
+    ("scenarios/namespaces", 8, "something that empties namespaces"),
+    ("scenarios/ownership", 15, "a garbage collector"),
+    ("scenarios/patch", 10, "strategic merge, validation of deployments"),
 ];
 
 #[test]

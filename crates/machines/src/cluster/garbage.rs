@@ -143,9 +143,8 @@ fn unserved(owner: &OwnerReference) -> Kind {
 
 fn orphan(observed: &Observed) -> Plan<()> {
     let me = &observed.me;
-    let strip = |dependent: &Arc<Object>| {
-        keep_owners(dependent, |owner| owner.uid != me.uid(), |owner| json!(owner))
-    };
+    let strip =
+        |dependent: &Arc<Object>| keep_owners(dependent, |owner| owner.uid != me.uid(), |owner| json!(owner));
     let steps = observed.dependents.iter().map(strip);
     let release = Step::RemoveFinalizer(ORPHAN.to_owned());
     Plan { steps: steps.chain([release]).collect(), ..Plan::rest() }
@@ -205,9 +204,8 @@ fn judge(observed: &Observed) -> Plan<()> {
     }
     if waits && !dependents.is_empty() {
         // In a circle everybody would wait for everybody: this object no longer blocks its owners.
-        let circle = dependents.iter().any(|dependent| {
-            dependent.is_deleting() && dependent.has_finalizer(FOREGROUND)
-        });
+        let circle =
+            dependents.iter().any(|dependent| dependent.is_deleting() && dependent.has_finalizer(FOREGROUND));
         if circle {
             plan.steps.push(keep_owners(me, |_| true, unblocked));
         }
@@ -225,7 +223,12 @@ fn judge(observed: &Observed) -> Plan<()> {
 }
 
 /// Only while it has the owners that were judged: the version says so.
-fn delete(me: &Object, resource_version: Option<String>, propagation: Propagation, gone: Vec<Reference>) -> Step {
+fn delete(
+    me: &Object,
+    resource_version: Option<String>,
+    propagation: Propagation,
+    gone: Vec<Reference>,
+) -> Step {
     Step::Delete { target: me.reference(), resource_version, propagation, only_if_gone: gone }
 }
 
@@ -301,7 +304,11 @@ mod tests {
         let objects = cluster.world.list(&CONFIG_MAP, None);
         let shown = objects.iter().map(|object| {
             let owners: Vec<_> = object.owners().iter().map(|owner| owner.name.as_str()).collect();
-            if owners.is_empty() { object.name().to_owned() } else { format!("{}<{}", object.name(), owners.join(",")) }
+            if owners.is_empty() {
+                object.name().to_owned()
+            } else {
+                format!("{}<{}", object.name(), owners.join(","))
+            }
         });
         shown.collect::<Vec<_>>().join(" ")
     }
@@ -364,7 +371,10 @@ mod tests {
         let [Step::Delete { only_if_gone, resource_version, .. }] = plan.steps.as_slice() else {
             panic!("{:?}", plan.steps)
         };
-        assert_eq!(only_if_gone.iter().map(|owner| owner.key.name.as_str()).collect::<Vec<_>>(), ["a", "gone"]);
+        assert_eq!(
+            only_if_gone.iter().map(|owner| owner.key.name.as_str()).collect::<Vec<_>>(),
+            ["a", "gone"]
+        );
         assert_eq!(resource_version.as_deref(), Some(me.resource_version()));
     }
 
@@ -379,7 +389,8 @@ mod tests {
     #[test]
     fn an_owner_in_another_namespace_is_absent_and_that_is_said() {
         let yaml = family("a b<a").replace(r#""name":"a""#, r#""name":"a","namespace":"other""#);
-        let mut cluster = cluster(&yaml.replacen(r#""name":"a","namespace":"other","uid""#, r#""name":"a","uid""#, 1));
+        let mut cluster =
+            cluster(&yaml.replacen(r#""name":"a","namespace":"other","uid""#, r#""name":"a","uid""#, 1));
         cluster.settle(&[AnyMachine::new(Garbage)]);
         assert_eq!(left(&cluster), "a");
         assert_eq!(cluster.events.len(), 1, "{:?}", cluster.events);
@@ -410,7 +421,8 @@ mod tests {
 
     #[test]
     fn a_reference_of_an_older_version_means_the_same_kind_and_an_unknown_kind_decides_nothing() {
-        let mut old = cluster(&family("a b<a").replace("\"apiVersion\":\"v1\"", "\"apiVersion\":\"v1beta1\""));
+        let mut old =
+            cluster(&family("a b<a").replace("\"apiVersion\":\"v1\"", "\"apiVersion\":\"v1beta1\""));
         old.settle(&[AnyMachine::new(Garbage)]);
         assert_eq!(left(&old), "a b<a");
         let yaml = family("b<a").replace("\"apiVersion\":\"v1\"", "\"apiVersion\":\"example.com/v1\"");

@@ -205,7 +205,8 @@ impl<'a> Round<'a> {
 
     /// Whether a Pod on its way out is replaced only once it has ended.
     fn only_replaces_failed(&self) -> bool {
-        self.spec.pod_replacement_policy.as_deref() == Some("Failed") || self.spec.pod_failure_policy.is_some()
+        self.spec.pod_replacement_policy.as_deref() == Some("Failed")
+            || self.spec.pod_failure_policy.is_some()
     }
 
     fn suspend_or_resume(&mut self) {
@@ -230,7 +231,8 @@ impl<'a> Round<'a> {
     /// Counts what was recorded as ended before, and records what has ended since.
     fn count(&mut self) {
         let recorded = self.status.uncounted_terminated_pods.take().unwrap_or_default();
-        let (succeeded, failed) = (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
+        let (succeeded, failed) =
+            (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
         add(&mut self.status.succeeded, succeeded.len());
         add(&mut self.status.failed, failed.len());
         let recorded: BTreeSet<String> = succeeded.into_iter().chain(failed).collect();
@@ -299,7 +301,11 @@ impl<'a> Round<'a> {
         let stands = |type_: &str, success| {
             let found = condition(&self.status, type_).filter(|one| one.status == "True")?;
             let (reason, message) = (found.reason.clone(), found.message.clone());
-            Some(Verdict { success, reason: reason.unwrap_or_default(), message: message.unwrap_or_default() })
+            Some(Verdict {
+                success,
+                reason: reason.unwrap_or_default(),
+                message: message.unwrap_or_default(),
+            })
         };
         stands("FailureTarget", false).or_else(|| stands("SuccessCriteriaMet", true))
     }
@@ -336,8 +342,11 @@ impl<'a> Round<'a> {
             None => self.succeeded() > 0 && self.active().next().is_none(),
         };
         let message = "Reached expected number of succeeded pods".to_owned();
-        (complete && !self.is_suspended())
-            .then(|| Verdict { success: true, reason: "CompletionsReached".to_owned(), message })
+        (complete && !self.is_suspended()).then(|| Verdict {
+            success: true,
+            reason: "CompletionsReached".to_owned(),
+            message,
+        })
     }
 
     fn backoff_limit(&self) -> i32 {
@@ -370,7 +379,9 @@ impl<'a> Round<'a> {
         if !verdict.success {
             let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
             let unrecorded = |pod: &&Seen| {
-                pod.is_tracked() && !self.released.contains(pod.uid()) && !recorded.contains(&pod.uid().to_owned())
+                pod.is_tracked()
+                    && !self.released.contains(pod.uid())
+                    && !recorded.contains(&pod.uid().to_owned())
             };
             let counted: Vec<String> =
                 self.active().filter(unrecorded).take(MAX_AT_ONCE).map(|pod| pod.uid().to_owned()).collect();
@@ -421,7 +432,8 @@ impl<'a> Round<'a> {
             // An attempt's name is free once its Pod is deleted: by then it is counted, or never ran to an end.
             let first = if index.is_some() { 0 } else { self.failed().saturating_add(self.succeeded()) };
             let free = |name: &String| !taken.contains(name.as_str()) && !used.contains(name);
-            let Some(name) = (first..i32::MAX).map(|attempt| pods::name(me, index, attempt)).find(free) else {
+            let Some(name) = (first..i32::MAX).map(|attempt| pods::name(me, index, attempt)).find(free)
+            else {
                 continue;
             };
             self.plan.steps.push(pods::create(me, &name, index));
@@ -484,7 +496,8 @@ impl<'a> Round<'a> {
         let terminating = count(leaving.saturating_add(self.deleted.len()));
         let uncounted = std::mem::take(&mut self.uncounted);
         let settled = uncounted.len() == 0;
-        let kept = self.observed.pods.iter().any(|pod| pod.is_tracked() && !self.released.contains(pod.uid()));
+        let kept =
+            self.observed.pods.iter().any(|pod| pod.is_tracked() && !self.released.contains(pod.uid()));
         self.status.active = some(active);
         self.status.ready = Some(ready);
         self.status.terminating = Some(terminating);

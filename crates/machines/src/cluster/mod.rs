@@ -2,3 +2,4 @@
 
 pub mod garbage;
 pub mod job;
+pub mod namespace;

@@ -35,8 +35,13 @@ pub(super) fn all() -> Vec<Scenario> {
             },
             ends_with: |ground| {
                 left(ground, &["other"])?;
-                let gone = |name: &str| ground.history.iter().rposition(|happened| happened.object.name() == name);
-                if gone("owner") > gone("child-a") { Ok(()) } else { Err("the owner went before its child".into()) }
+                let gone =
+                    |name: &str| ground.history.iter().rposition(|happened| happened.object.name() == name);
+                if gone("owner") > gone("child-a") {
+                    Ok(())
+                } else {
+                    Err("the owner went before its child".into())
+                }
             },
         },
         Scenario {

@@ -104,7 +104,8 @@ pub(super) fn template(command: &[&str]) -> Value {
 }
 
 fn condition(ground: &Ground, wanted: &str) -> bool {
-    let conditions = ground.get(&JOB, "default", "work").and_then(|job| job.status().get("conditions").cloned());
+    let conditions =
+        ground.get(&JOB, "default", "work").and_then(|job| job.status().get("conditions").cloned());
     conditions.as_ref().and_then(Value::as_array).into_iter().flatten().any(|condition| {
         condition.get("type").and_then(Value::as_str) == Some(wanted)
             && condition.get("status").and_then(Value::as_str) == Some("True")

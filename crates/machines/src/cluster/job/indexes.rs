@@ -78,7 +78,9 @@ mod tests {
 
     #[test]
     fn ranges_are_written_as_kubernetes_writes_them() {
-        for (given, written) in [("0,1", "0,1"), ("2,0,1", "0-2"), ("5-3,x,-1,7", "7"), ("", ""), ("0-99,3", "0-9")] {
+        for (given, written) in
+            [("0,1", "0,1"), ("2,0,1", "0-2"), ("5-3,x,-1,7", "7"), ("", ""), ("0-99,3", "0-9")]
+        {
             assert_eq!(Indexes::parse(given, 10).to_string(), written);
         }
         assert_eq!(Indexes::parse("0-2147483647", i32::MAX).len(), i32::MAX);

@@ -131,7 +131,9 @@ fn comparable(mut value: Value) -> Value {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| *item = comparable(item.take())),
         Value::String(text) => {
-            let words = text.split(' ').map(|word| if word.contains("/pod-failure-policy-") { "<pod>" } else { word });
+            let words = text
+                .split(' ')
+                .map(|word| if word.contains("/pod-failure-policy-") { "<pod>" } else { word });
             *text = words.collect::<Vec<_>>().join(" ");
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -145,9 +147,13 @@ fn ten_kinds_of_run_look_as_recorded_from_kubernetes() {
     let observed = observed.as_object().unwrap();
     assert_eq!(observed.len(), 10);
     for (name, recorded) in observed {
-        let outcomes: Vec<&str> = recorded["pods"].as_array().unwrap().iter().map(|pod| pod.as_str().unwrap()).collect();
+        let outcomes: Vec<&str> =
+            recorded["pods"].as_array().unwrap().iter().map(|pod| pod.as_str().unwrap()).collect();
         let run = Run::new(name, recorded["job"].clone(), &outcomes).to_the_end();
-        let expected: Vec<Value> = recorded["status_sequence"].as_array().unwrap().iter()
+        let expected: Vec<Value> = recorded["status_sequence"]
+            .as_array()
+            .unwrap()
+            .iter()
             .filter(|status| **status != json!({}))
             .map(|status| comparable(status.clone()))
             .collect();
@@ -172,7 +178,9 @@ fn check(spec: &str, outcomes: &[&str], expect: (&str, usize)) -> Run {
     let run = Run::new("j", job(spec), outcomes).to_the_end();
     let status = &run.job().unwrap()["status"];
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let last = conditions.last().map(|one| format!("{} {}", one["type"].as_str().unwrap(), one["reason"].as_str().unwrap()));
+    let last = conditions
+        .last()
+        .map(|one| format!("{} {}", one["type"].as_str().unwrap(), one["reason"].as_str().unwrap()));
     assert_eq!((last.unwrap_or_default().as_str(), run.played.len()), expect, "{status}");
     run
 }
@@ -222,7 +230,10 @@ fn suspending_stops_pods_without_counting_them_and_resuming_starts_the_clock_ane
     assert!(run.reap());
     run.settle();
     let status = run.job().unwrap()["status"].clone();
-    assert_eq!((&status["conditions"][0]["reason"], status.get("startTime"), status.get("failed")), (&json!("JobSuspended"), None, None));
+    assert_eq!(
+        (&status["conditions"][0]["reason"], status.get("startTime"), status.get("failed")),
+        (&json!("JobSuspended"), None, None)
+    );
     assert!(run.pods().is_empty());
     run.cluster.advance(Duration::from_mins(1));
     run.cluster.edit(&JOB, &run.key.clone(), &json!({"spec": {"suspend": false}}));
@@ -290,7 +301,10 @@ fn a_pod_that_is_refused_is_said_and_tried_again_later() {
     run.cluster.refuse_create = Some((POD, 403, refusal));
     run.cluster.step(&run.machines[0].clone(), &JOB, &run.key.clone());
     run.cluster.step(&run.machines[0].clone(), &JOB, &run.key.clone());
-    assert_eq!(run.cluster.events, [("Warning".into(), "FailedCreate".into(), "Error creating: not here".into())]);
+    assert_eq!(
+        run.cluster.events,
+        [("Warning".into(), "FailedCreate".into(), "Error creating: not here".into())]
+    );
     run.cluster.refuse_create = None;
     run.cluster.advance(REFUSED_RETRY);
     let run = run.to_the_end();
