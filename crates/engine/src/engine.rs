@@ -21,7 +21,7 @@ use pawl_machines::machine::{AnyMachine, Depth, Primary};
 use pawl_machines::view::View;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::caches::{Caches, Change, Scope, Standing};
 use crate::clock::{Clock, SystemClock, Time};
@@ -31,7 +31,7 @@ use crate::informer::{Informer, Listener};
 use crate::leader::{self, Election};
 use crate::metrics::{MachineLabels, Metrics};
 use crate::queue::{self, Queue, Work, backoff};
-use crate::reconcile::Memory;
+use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
 use crate::wire::Wire;
@@ -83,6 +83,7 @@ pub struct Builder {
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
     resync: Duration,
+    concurrency: usize,
     guards: Guards,
     settings: Settings,
 }
@@ -90,7 +91,6 @@ pub struct Builder {
 #[derive(Debug)]
 struct Settings {
     seed: u64,
-    concurrency: usize,
     namespaces: Vec<String>,
     election: Option<leader::Config>,
 }
@@ -109,6 +109,8 @@ pub(crate) struct Core {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
     pub(crate) guards: Guards,
+    /// How many objects may be looked at at the same time.
+    pub(crate) slots: Arc<Semaphore>,
     pub(crate) leading: AtomicBool,
     /// Every kind there is has been asked for once.
     discovered: AtomicBool,
@@ -125,11 +127,13 @@ impl Engine {
             clock: Arc::new(SystemClock),
             resync: queue::RESYNC,
             guards: Guards::default(),
-            settings: Settings { seed: 0, concurrency: CONCURRENCY, namespaces: Vec::new(), election: None },
+            concurrency: CONCURRENCY,
+            settings: Settings { seed: 0, namespaces: Vec::new(), election: None },
         }
     }
 
-    /// Runs until `shutdown` completes, then finishes what was begun.
+    /// Runs until `shutdown` completes, then finishes what was begun. Once only: a loop that has stopped, or whose
+    /// future was dropped, is built anew.
     pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Stopped {
         let Self { core, settings } = self;
         core.running.store(true, Ordering::SeqCst);
@@ -142,20 +146,18 @@ impl Engine {
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
-        let (deposed, leading) = watch::channel(settings.election.is_none());
-        let election = settings.election.clone().map(|config| {
-            Election::new(core.wire.clone(), config, core.time.clone(), settings.seed, deposed)
-        });
-        let election = election.map(|election| {
-            let (stop, stopping) = watch::channel(false);
-            (stop, tokio::spawn(election.run(stopping)))
-        });
-        let stopped = self.dispatch(shutdown, leading).await;
-        if let Some((stop, election)) = election {
-            stop.send_replace(true);
-            // Giving the lease back is a courtesy: bounded inside, and the others need not wait for it to expire.
-            let _ = election.await;
+        let (leads, leading) = watch::channel(settings.election.is_none());
+        let (stop, stopping) = watch::channel(false);
+        // In a set of its own: if this future is dropped, the lease is no longer renewed either.
+        let mut election = JoinSet::new();
+        if let Some(config) = settings.election.clone() {
+            let candidate = Election::new(core.wire.clone(), config, core.time.clone(), settings.seed, leads);
+            election.spawn(candidate.run(stopping));
         }
+        let stopped = self.dispatch(shutdown, leading).await;
+        stop.send_replace(true);
+        // Giving the lease back is a courtesy, and bounded: the others then need not wait for it to expire.
+        while election.join_next().await.is_some() {}
         helpers.abort_all();
         while helpers.join_next().await.is_some() {}
         core.running.store(false, Ordering::SeqCst);
@@ -233,16 +235,16 @@ impl Engine {
     ) -> Stopped {
         let core = &self.core;
         let mut shutdown = pin!(shutdown);
-        let (mut looks, slots) = (JoinSet::new(), Arc::new(Semaphore::new(self.settings.concurrency)));
+        let mut looks = JoinSet::new();
         core.lead(*leading.borrow_and_update());
         loop {
             while core.leading.load(Ordering::SeqCst) {
-                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
+                let Some(slot) = Slot::try_take(&core.slots) else { break };
                 let Some(taken) = core.queue().take(core.time.moment()) else { break };
                 core.measure_depth(taken.work.machine);
                 looks.spawn(Arc::clone(core).reconcile(taken, slot));
             }
-            let may_take = core.leading.load(Ordering::SeqCst) && slots.available_permits() > 0;
+            let may_take = core.leading.load(Ordering::SeqCst) && core.slots.available_permits() > 0;
             let nap = core.queue().next(core.time.moment()).filter(|_| may_take);
             tokio::select! {
                 biased;
@@ -253,7 +255,16 @@ impl Engine {
                 () = sleep(nap.unwrap_or(queue::RESYNC)) => {}
             }
         }
-        let _ = tokio::time::timeout(GRACE, async { while looks.join_next().await.is_some() {} }).await;
+        let finish = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Ok(()) = leading.changed() => core.lead(*leading.borrow_and_update()),
+                    ended = looks.join_next() => if ended.is_none() { break },
+                }
+            }
+        };
+        let _ = timeout(GRACE, finish).await;
         match looks.len() {
             0 => Stopped::Clean,
             unfinished => Stopped::Cut { unfinished },
@@ -290,7 +301,7 @@ impl Builder {
     /// How many objects are looked at at the same time.
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.settings.concurrency = concurrency.max(1);
+        self.concurrency = concurrency.max(1);
         self
     }
 
@@ -325,7 +336,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, resync, guards, settings } = self;
+        let Self { wire, machines, clock, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -344,6 +355,7 @@ impl Builder {
             metrics: Arc::default(),
             time: Time::new(clock),
             guards,
+            slots: Arc::new(Semaphore::new(concurrency)),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),
             ready: watch::Sender::new(false),

@@ -439,8 +439,13 @@ impl Informer {
         self.failures = self.failures.saturating_add(1);
         let pause = backoff(self.failures, &mut self.random).min(MAX_PAUSE);
         let pause = pause.max(failure.retry_after.unwrap_or_default());
-        tracing::warn!(kind = %self.kind, namespace = self.scope, failures = self.failures, ?pause, %failure,
-            "cannot watch");
+        // Streams are cut in every healthy cluster; what fails twice is worth a line.
+        let (kind, namespace, failures) = (&self.kind, &self.scope, self.failures);
+        if failures > 1 {
+            tracing::warn!(%kind, namespace, failures, ?pause, %failure, "cannot watch");
+        } else {
+            tracing::debug!(%kind, namespace, ?pause, %failure, "watches again");
+        }
         self.count_restart("failed");
         sleep(pause).await;
     }

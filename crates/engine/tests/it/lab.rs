@@ -286,32 +286,29 @@ fn spoiled(
     spoil: Spoil,
     cut: Arc<Notify>,
 ) -> UnsyncBoxBody<Bytes, Error> {
-    let parts =
-        stream::unfold((body, spoil, cut, 0_usize), |(mut body, spoil, cut, number)| async move {
-            let part = tokio::select! {
-                biased;
-                () = cut.notified() => None,
-                part = body.frame() => Some(part?),
-            };
-            let Some(Ok(part)) = part else {
-                return Some((Err("cut".into()), (body, spoil, cut, number)));
-            };
-            let data = part.into_data().unwrap_or_default();
-            let part = match spoil {
-                Spoil::Lag(lag) => {
-                    sleep(lag).await;
-                    Ok(data)
-                }
-                Spoil::CutInside(at) if at == number => Ok(data.slice(..data.len() / 2)),
-                Spoil::CutInside(at) if at < number => Err("cut inside".into()),
-                Spoil::Babble(at, line) if at == number => {
-                    Ok([line.as_bytes(), b"\n", &data].concat().into())
-                }
-                Spoil::Nothing | Spoil::Say(..) | Spoil::Lose | Spoil::CutInside(_) | Spoil::Babble(..) => {
-                    Ok(data)
-                }
-            };
-            Some((part.map(Frame::data), (body, spoil, cut, number + 1)))
-        });
+    let parts = stream::unfold((body, spoil, cut, 0_usize), |(mut body, spoil, cut, number)| async move {
+        let part = tokio::select! {
+            biased;
+            () = cut.notified() => None,
+            part = body.frame() => Some(part?),
+        };
+        let Some(Ok(part)) = part else {
+            return Some((Err("cut".into()), (body, spoil, cut, number)));
+        };
+        let data = part.into_data().unwrap_or_default();
+        let part = match spoil {
+            Spoil::Lag(lag) => {
+                sleep(lag).await;
+                Ok(data)
+            }
+            Spoil::CutInside(at) if at == number => Ok(data.slice(..data.len() / 2)),
+            Spoil::CutInside(at) if at < number => Err("cut inside".into()),
+            Spoil::Babble(at, line) if at == number => Ok([line.as_bytes(), b"\n", &data].concat().into()),
+            Spoil::Nothing | Spoil::Say(..) | Spoil::Lose | Spoil::CutInside(_) | Spoil::Babble(..) => {
+                Ok(data)
+            }
+        };
+        Some((part.map(Frame::data), (body, spoil, cut, number + 1)))
+    });
     StreamBody::new(parts).boxed_unsync()
 }

@@ -183,6 +183,49 @@ async fn an_answer_that_was_lost_is_found_again_and_nothing_is_made_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
+    let lab = Lab::new();
+    lab.config_map("a", json!({}));
+    let mut busy = true;
+    lab.spoil(move |asked| {
+        if asked.is_write() && std::mem::take(&mut busy) {
+            let details = json!({"retryAfterSeconds": 20});
+            let status =
+                json!({"kind": "Status", "code": 429, "reason": "TooManyRequests", "details": details});
+            return Spoil::Say(429, status.to_string());
+        }
+        Spoil::Nothing
+    });
+    let engine = lab.engine([keeper()]).build().unwrap();
+    let running = lab.run(&engine);
+    eventually("the first try", || lab.writes().len() == 1).await;
+    lab.call("PATCH", "/api/v1/namespaces/default/configmaps/a", &json!({"data": {"changed": "yes"}}));
+    sleep(Duration::from_secs(19)).await;
+    assert_eq!(lab.writes().len(), 1, "not even a change makes us impatient");
+    eventually("the second try", || lab.secrets() == ["a-0"]).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_whose_cache_is_behind_do_not_hold_up_the_others() {
+    let lab = Lab::new();
+    for name in ["a", "b", "c"] {
+        lab.config_map(name, json!({}));
+    }
+    lab.spoil(
+        |asked| {
+            if asked.is_watch("secrets") { Spoil::Lag(Duration::from_secs(8)) } else { Spoil::Nothing }
+        },
+    );
+    let engine = lab.engine([keeper()]).concurrency(1).build().unwrap();
+    let running = lab.run(&engine);
+    engine.ready().await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(lab.secrets().len(), 3);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_finishes_the_plan_that_is_under_way() {
     let lab = Lab::new();
     lab.config_map("a", json!({"wants": "4"}));
