@@ -155,10 +155,14 @@ impl Lab {
         self.call("POST", "/api/v1/namespaces/default/configmaps", &body)
     }
 
-    pub(crate) fn secrets(&self) -> Vec<String> {
-        let list = self.call("GET", "/api/v1/namespaces/default/secrets", &Value::Null);
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        let list = self.call("GET", path, &Value::Null);
         let items = list["items"].as_array().unwrap();
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        self.names("/api/v1/namespaces/default/secrets")
     }
 }
 
@@ -287,6 +291,9 @@ fn spoiled(
     cut: Arc<Notify>,
 ) -> UnsyncBoxBody<Bytes, Error> {
     let parts = stream::unfold((body, spoil, cut, 0_usize), |(mut body, spoil, cut, number)| async move {
+        if matches!(spoil, Spoil::CutInside(at) if at < number) {
+            return Some((Err("cut inside".into()), (body, spoil, cut, number)));
+        }
         let part = tokio::select! {
             biased;
             () = cut.notified() => None,
@@ -302,7 +309,6 @@ fn spoiled(
                 Ok(data)
             }
             Spoil::CutInside(at) if at == number => Ok(data.slice(..data.len() / 2)),
-            Spoil::CutInside(at) if at < number => Err("cut inside".into()),
             Spoil::Babble(at, line) if at == number => Ok([line.as_bytes(), b"\n", &data].concat().into()),
             Spoil::Nothing | Spoil::Say(..) | Spoil::Lose | Spoil::CutInside(_) | Spoil::Babble(..) => {
                 Ok(data)

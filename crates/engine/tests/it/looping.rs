@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pawl_engine::{Guards, Stopped};
-use pawl_machines::machine::AnyMachine;
-use pawl_machines::object::Key;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use pawl_engine::{Clock, Guards, Stopped};
+use pawl_machines::machine::{AnyMachine, Description, Machine, Watch};
+use pawl_machines::object::{Key, Object};
+use pawl_machines::plan::{Adopt, Plan, Step, Waiting};
+use pawl_machines::view::Input;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::lab::{CONFIG_MAP, Keeper, Lab, Spoil, eventually, keeper};
+use crate::lab::{CONFIG_MAP, Keeper, Lab, SECRET, Spoil, eventually, keeper};
 
 const LATER: Duration = Duration::from_secs(30);
 
@@ -248,6 +252,65 @@ async fn stopping_waits_only_so_long() {
     let running = lab.run(&engine);
     eventually("the write", || !lab.writes().is_empty()).await;
     assert_eq!(running.stop().await, Stopped::Cut { unfinished: 1 });
+}
+
+/// Makes a Secret for every ConfigMap when its hour has come.
+struct Alarm;
+
+impl Machine for Alarm {
+    type Kind = ConfigMap;
+    type Observed = (Arc<Object>, Timestamp, bool);
+    type Status = Value;
+
+    fn description(&self) -> Description {
+        Description { name: "alarm", watches: vec![Watch::owned(SECRET)], ..keeper().description().clone() }
+    }
+
+    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Self::Observed {
+        let at = me.data.as_ref().unwrap()["at"].parse().unwrap();
+        (Arc::clone(input.me), at, !input.view.owned(&SECRET, input.me.uid()).is_empty())
+    }
+
+    fn decide(&self, (me, at, rang): &Self::Observed, now: Timestamp) -> Plan<Value> {
+        if *rang || now < *at {
+            return Plan::rest().wake_at(*at).waiting(Waiting::Time { at: *at, why: "the hour".into() });
+        }
+        let manifest = json!({"metadata": {"name": me.name(), "namespace": "default",
+            "ownerReferences": [me.controller_reference()]}});
+        Plan::step(Step::Create { kind: SECRET, manifest, adopt: Adopt::Anyones })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i8_a_deadline_is_kept_to_the_moment_and_follows_a_clock_that_is_set() {
+    let lab = Lab::new();
+    let start = lab.clock.now();
+    for (name, minutes) in [("soon", 5), ("late", 120)] {
+        lab.config_map(name, json!({"at": (start + SignedDuration::from_mins(minutes)).to_string()}));
+    }
+    let engine = lab.engine([AnyMachine::new(Alarm)]).resync(Duration::from_hours(24)).build().unwrap();
+    let running = lab.run(&engine);
+    sleep(Duration::from_mins(5) - Duration::from_millis(10)).await;
+    assert!(lab.secrets().is_empty());
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(lab.secrets(), ["soon"]);
+    lab.clock.jump(SignedDuration::from_hours(3));
+    sleep(Duration::from_secs(31)).await;
+    assert_eq!(lab.secrets().len(), 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_change_nothing() {
+    let lab = Lab::new();
+    for number in 0..100 {
+        lab.config_map(&format!("m{number}"), json!({"wants": "2"}));
+    }
+    let engine = lab.engine([keeper()]).build().unwrap();
+    let running = lab.run(&engine);
+    eventually("all children", || lab.secrets().len() == 200).await;
+    eventually("rest", || engine.is_idle()).await;
+    assert_eq!((running.stop().await, lab.writes().len()), (Stopped::Clean, 200));
 }
 
 /// A busy minute with faults of all sorts, as an ordered log with virtual times.

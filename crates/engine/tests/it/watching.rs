@@ -131,6 +131,31 @@ async fn an_object_that_cannot_be_read_is_skipped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_nested_too_deep_to_be_read_hides_no_other() {
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let lab = Lab::new();
+    let sound = lab.config_map("a", json!({}));
+    let version = &sound["metadata"]["resourceVersion"];
+    let metadata = json!({"name": "deep", "namespace": "default", "uid": "d", "resourceVersion": version});
+    let poison = format!(r#"{{"metadata": {metadata}, "data": {}}}"#, deep(5_000));
+    let event: &'static str = format!(r#"{{"type": "ADDED", "object": {poison}}}"#).leak();
+    let list = format!(r#"{{"metadata": {{"resourceVersion": {version}}}, "items": [{poison}, {sound}]}}"#);
+    lab.spoil(move |asked| {
+        if asked.uri.contains("/configmaps?limit") {
+            return Spoil::Say(200, list.clone());
+        }
+        if asked.is_watch("configmaps") { Spoil::Babble(0, event) } else { Spoil::Nothing }
+    });
+    let engine = lab.engine([keeper()]).build().unwrap();
+    let running = lab.run(&engine);
+    eventually("the child of the listed one", || lab.secrets() == ["a-0"]).await;
+    lab.config_map("b", json!({}));
+    eventually("the child of the watched one", || lab.secrets().len() == 2).await;
+    assert!(engine.metrics().exposition().contains("pawl_malformed_objects_total{kind=\"ConfigMap\"} 2"));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_that_is_no_event_costs_a_list_and_nothing_else() {
     let lab = Lab::new();
     let mut first = true;
