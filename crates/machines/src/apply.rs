@@ -291,7 +291,7 @@ impl Applying {
             Asked::Create { kind, key, adopt } => match reply {
                 Ok(made) => self.written(kind, key, &made, false),
                 // I1: whether it was us who made it, the object itself says.
-                Err(failure) if failure.is("AlreadyExists") => {
+                Err(failure) if failure.is("AlreadyExists") && adopt != Adopt::Never => {
                     self.tasks.push_front(Task::Adopt { kind, key, adopt });
                 }
                 Err(failure) => self.stop(kind, key, failure),
@@ -330,6 +330,7 @@ impl Applying {
         let ours = match adopt {
             _ if !self.guards.adoption_check => true,
             Adopt::Anyones => true,
+            Adopt::Never => false,
             Adopt::ControlledBy(uid) => controller_uid(found) == Some(uid),
             Adopt::Labelled(labels) => labels.iter().all(|(label, value)| {
                 found_labels.and_then(|labels| labels.get(label)).and_then(Value::as_str) == Some(value)

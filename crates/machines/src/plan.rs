@@ -129,6 +129,8 @@ pub enum Adopt {
     Labelled(BTreeMap<String, String>),
     /// Whoever made it, it serves.
     Anyones,
+    /// Never: somebody was faster, so look again.
+    Never,
 }
 
 /// What happens to what a deleted object owns.

@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
 
 use crate::backoff;
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Propagation, Step, Waiting};
 use crate::view::Input;
@@ -79,6 +79,11 @@ impl Machine for Jobs {
             watches: vec![Watch::owned(POD)],
             finalizer: None,
             phases: None,
+            writes: vec![
+                Write::main(JOB, &["delete"]),
+                Write::status(JOB),
+                Write::main(POD, &["create", "delete", "patch"]),
+            ],
         }
     }
 
