@@ -10,32 +10,32 @@ use serde::Deserialize;
 /// The parts of an object that matter when the rest cannot be read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Outline {
-    pub metadata: Metadata,
+pub(crate) struct Outline {
+    pub(crate) metadata: Metadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Metadata {
-    pub name: Option<String>,
-    pub namespace: Option<String>,
-    pub resource_version: Option<String>,
+pub(crate) struct Metadata {
+    pub(crate) name: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource_version: Option<String>,
 }
 
 impl Outline {
     /// Reads what it can.
-    pub fn of(text: &[u8]) -> Self {
+    pub(crate) fn of(text: &[u8]) -> Self {
         serde_json::from_slice(text).unwrap_or_default()
     }
 
-    pub fn key(&self) -> Option<Key> {
+    pub(crate) fn key(&self) -> Option<Key> {
         let Metadata { name, namespace, .. } = &self.metadata;
         name.as_ref().map(|name| Key::new(namespace.as_deref(), name))
     }
 }
 
 /// The text of one member of an object.
-pub fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
+pub(crate) fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut at = expect(object, skip_space(object, 0), b'{')?;
     loop {
         let name_end = skip_value(object, at)?;
@@ -50,7 +50,7 @@ pub fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
 }
 
 /// The texts of the elements of an array.
-pub fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     let mut at = skip_space(array, expect(array, skip_space(array, 0), b'[')?);
     if array.get(at) == Some(&b']') {

@@ -217,6 +217,7 @@ mod tests {
                 watches: self.1.clone(),
                 finalizer: None,
                 phases: None,
+                writes: vec![],
             }
         }
 

@@ -220,6 +220,7 @@ impl Machine for Keeper {
             watches: vec![Watch::owned(SECRET).metadata_only()],
             finalizer: None,
             phases: None,
+            writes: vec![],
         }
     }
 

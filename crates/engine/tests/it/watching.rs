@@ -189,6 +189,7 @@ impl Machine for Toys {
             watches: vec![Watch::owned(WIDGET)],
             finalizer: None,
             phases: None,
+            writes: vec![],
         }
     }
 
@@ -253,6 +254,7 @@ impl Machine for Sweeper {
             watches: vec![],
             finalizer: None,
             phases: None,
+            writes: vec![],
         }
     }
 
