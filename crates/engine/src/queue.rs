@@ -489,4 +489,67 @@ mod tests {
         queue.done(&a, Verdict::Forget, at(0));
         assert!(queue.is_empty() && queue.running() == 0);
     }
+
+    /// Any order of wakes, looks, verdicts and clock settings; then quiet. `owed` is what a simple reader of the rules
+    /// says must still be looked at.
+    fn any_history(seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut queue = queue(3);
+        let (mut now, mut running, mut owed) = (at(0), BTreeSet::new(), BTreeSet::new());
+        for _ in 0..400 {
+            let work = work(random.usize(0..3), &random.u8(0..4).to_string());
+            match random.u8(0..4) {
+                0 => {
+                    queue.wake(&work, now);
+                    owed.insert(work);
+                }
+                1 => {
+                    if let Some(Taken { work, .. }) = queue.take(now) {
+                        owed.remove(&work);
+                        assert!(running.insert(work), "seed {seed}: looked at twice at once");
+                    }
+                }
+                2 => {
+                    let Some(work) = random.choice(running.iter().cloned().collect::<Vec<_>>()) else {
+                        continue;
+                    };
+                    let verdict = match random.u8(0..4) {
+                        0 => Verdict::Retry { after: random.bool().then_some(Duration::from_secs(3)) },
+                        1 => Verdict::Settled { wake: Wake::At(at(random.u64(0..20_000)).wall) },
+                        2 => SETTLED,
+                        _ => Verdict::Forget,
+                    };
+                    if matches!(verdict, Verdict::Retry { .. }) {
+                        owed.insert(work.clone());
+                    }
+                    running.remove(&work);
+                    queue.done(&work, verdict, now);
+                }
+                _ => {
+                    now.steady += Duration::from_millis(random.u64(0..2_000));
+                    now.wall = at(random.u64(0..20_000)).wall;
+                }
+            }
+            assert_eq!(queue.running(), running.len(), "seed {seed}");
+        }
+        for work in running {
+            queue.done(&work, SETTLED, now);
+        }
+        now.steady += Duration::from_mins(5);
+        while let Some(Taken { work, .. }) = queue.take(now) {
+            owed.remove(&work);
+            queue.done(&work, Verdict::Forget, now);
+        }
+        assert!(owed.is_empty(), "seed {seed}: lost {owed:?}");
+        let timed = queue.items.values().all(|item| item.state == State::Idle && item.timer.is_some());
+        assert!(timed, "seed {seed}: an object would never be looked at again");
+        let timers = queue.items.values().filter(|item| item.timer.is_some()).count();
+        let deadlines = queue.items.values().filter(|item| item.deadline.is_some()).count();
+        assert_eq!((queue.steady.len(), queue.wall.len()), (timers, deadlines), "seed {seed}");
+    }
+
+    #[test]
+    fn after_any_history_no_wake_is_lost_and_nothing_is_looked_at_twice_at_once() {
+        (0..200).for_each(any_history);
+    }
 }

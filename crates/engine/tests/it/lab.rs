@@ -173,6 +173,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// As a process that is killed: nothing is finished.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
     pub(crate) async fn stop(self) -> pawl_engine::Stopped {
         let _ = self.stop.send(());
         self.task.await.unwrap()

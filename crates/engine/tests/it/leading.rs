@@ -71,6 +71,28 @@ async fn a_leader_that_cannot_renew_stops_acting_before_another_begins() {
     standby.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_killed_asks_for_nothing_more_and_the_next_one_goes_on() {
+    let lab = Lab::new();
+    lab.config_map("a", json!({"wants": "3"}));
+    lab.spoil(
+        |asked| {
+            if asked.method == "POST" { Spoil::Lag(Duration::from_secs(2)) } else { Spoil::Nothing }
+        },
+    );
+    let first = lab.run(&candidate(&lab, "first"));
+    eventually("the first child", || lab.secrets().len() == 1).await;
+    first.kill().await;
+    let asked = lab.log().len();
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!(lab.log().len(), asked, "{:?}", lab.log());
+    let second = candidate(&lab, "second");
+    let running = lab.run(&second);
+    eventually("all children", || lab.secrets() == ["a-0", "a-1", "a-2"]).await;
+    assert_eq!(holder(&lab), "second");
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn health_and_metrics_are_served() {
     let lab = Lab::new();
