@@ -9,6 +9,7 @@
 //! [`Server`] is all there is to hold: [`Server::call`] answers one request without a runtime,
 //! [`Server::service`] is a tower service for `kube::Client` in process and for sockets.
 
+pub mod apply;
 mod env;
 mod http;
 mod patch;

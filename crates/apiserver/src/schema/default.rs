@@ -8,11 +8,16 @@ use serde_json::Value;
 
 /// Applies defaults below `value`, then drops the nulls that mean nothing.
 pub(super) fn fill(node: &Node, value: &mut Value) {
-    defaults(node, value, 0);
+    defaults(node, value);
     drop_nulls(node, value, 0);
 }
 
-fn defaults(node: &Node, value: &mut Value, depth: usize) {
+/// Applies defaults below `value`, and leaves other nulls alone.
+pub(super) fn defaults(node: &Node, value: &mut Value) {
+    defaults_at(node, value, 0);
+}
+
+fn defaults_at(node: &Node, value: &mut Value, depth: usize) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -29,14 +34,14 @@ fn defaults(node: &Node, value: &mut Value, depth: usize) {
             for (name, value) in map {
                 let Some(field) = node.field(name) else { continue };
                 fill_null(field, value);
-                defaults(field, value, depth + 1);
+                defaults_at(field, value, depth + 1);
             }
         }
         Value::Array(items) => {
             let Some(node) = &node.items else { return };
             for item in items {
                 fill_null(node, item);
-                defaults(node, item, depth + 1);
+                defaults_at(node, item, depth + 1);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

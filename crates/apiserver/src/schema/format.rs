@@ -31,6 +31,8 @@ pub(crate) enum Format {
     Duration,
     ShortName,
     LongName,
+    /// Of built-in kinds only: custom resources may not ask for it.
+    Quantity,
 }
 
 const NAMED: [(Format, &str); 22] = [
@@ -105,6 +107,7 @@ impl Format {
             Self::Duration => is_duration(s),
             Self::ShortName => crate::validation::dns1123_label(s).is_empty(),
             Self::LongName => crate::validation::dns1123_subdomain(s).is_empty(),
+            Self::Quantity => s.parse::<crate::validation::Quantity>().is_ok(),
         }
     }
 }

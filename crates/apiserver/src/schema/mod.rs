@@ -13,6 +13,7 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | `builtin` | what may an object of a built-in kind look like? |
 //! | `compile` | is this schema structural, and what is its tree? |
 //! | `prune` | which fields does the schema not know? |
 //! | `default` | which fields does the schema fill in? |
@@ -22,6 +23,7 @@
 //! | `rules` | which CEL rules does the object break? |
 //! | `cost` | would a rule take too long on this object? |
 
+mod builtin;
 mod compile;
 mod cost;
 mod default;
@@ -35,9 +37,12 @@ use crate::validation::FieldError;
 use format::Format;
 use pattern::Pattern;
 use rules::Rule;
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+pub use builtin::{builtin, definitions};
+pub(crate) use validate::canonical;
 
 /// How deep schemas and objects may nest. The deepest real schemas (pod templates in custom resources) have
 /// about 20 levels; 100 leaves room and keeps every recursive walk far from the end of a 2 MiB stack.
@@ -47,22 +52,24 @@ pub(crate) const MAX_DEPTH: usize = 100;
 #[derive(Debug, Clone)]
 pub struct Schema {
     root: Arc<Node>,
+    /// A built-in kind: its objects pass through types in which a null is no value at all.
+    typed: bool,
 }
 
 impl Schema {
     /// Compiles the `openAPIV3Schema` of a CustomResourceDefinition, refusing what its creation refuses.
     /// Errors' fields begin with `at`, as in `spec.versions[0].schema.openAPIV3Schema`.
     pub fn compile(schema: &Value, at: &str) -> Result<Self, Vec<FieldError>> {
-        compile::structural(schema, at).map(|root| Self { root: Arc::new(root) })
+        compile::structural(schema, at).map(|root| Self { root: Arc::new(root), typed: false })
     }
 
     /// A schema that keeps everything and checks nothing: a version without a schema.
     pub fn anything() -> Self {
-        Self { root: Arc::new(Node { preserve_unknown: true, ..Node::default() }) }
+        Self { root: Arc::new(Node { preserve_unknown: true, ..Node::default() }), typed: false }
     }
 
-    pub(crate) fn from_node(root: Arc<Node>) -> Self {
-        Self { root }
+    pub(crate) fn builtin(root: Arc<Node>) -> Self {
+        Self { root, typed: true }
     }
 
     /// Removes what the schema does not know from a whole resource, and names it: `spec.tags[0].x`.
@@ -73,6 +80,15 @@ impl Schema {
     /// Fills in defaults, and drops nulls where null is not a value.
     pub fn default(&self, object: &mut Value) {
         default::fill(&self.root, object);
+    }
+
+    /// Fills in defaults after an apply. A null that removal left in a custom resource stays for validation
+    /// to refuse, as on a real server.
+    pub(crate) fn fill_applied(&self, object: &mut Value) {
+        match self.typed {
+            true => default::fill(&self.root, object),
+            false => default::defaults(&self.root, object),
+        }
     }
 
     /// Everything wrong with a whole resource; `old` is what it replaces, for transition rules.
@@ -224,6 +240,30 @@ impl Node {
     }
 }
 
+/// The schema of `metadata`, the same for every kind.
+pub(crate) fn object_meta() -> &'static Node {
+    static OBJECT_META: LazyLock<Node> = LazyLock::new(|| {
+        let text = json!({"type": "string"});
+        let map = json!({"type": "object", "additionalProperties": text});
+        let owner = json!({"type": "object", "properties": {
+            "apiVersion": text, "kind": text, "name": text, "uid": text,
+            "controller": {"type": "boolean"}, "blockOwnerDeletion": {"type": "boolean"},
+        }, "required": ["uid"], "x-kubernetes-map-type": "atomic"});
+        let schema = json!({"type": "object", "properties": {
+            "name": text, "generateName": text, "namespace": text, "selfLink": text, "uid": text,
+            "resourceVersion": text, "generation": {"type": "integer"}, "creationTimestamp": text,
+            "deletionTimestamp": text, "deletionGracePeriodSeconds": {"type": "integer"},
+            "labels": map, "annotations": map,
+            "finalizers": {"type": "array", "items": text, "x-kubernetes-list-type": "set"},
+            "ownerReferences": {"type": "array", "items": owner, "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["uid"]},
+            "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        }});
+        compile::structural(&schema, "metadata").unwrap_or_default()
+    });
+    &OBJECT_META
+}
+
 /// `a.b`: the path of a field below `path`.
 pub(crate) fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
@@ -237,7 +277,6 @@ pub(crate) fn index(path: &str, i: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// The widget whose conversation with a real kube-apiserver 1.36 was recorded.
     fn widget() -> Schema {

@@ -11,6 +11,7 @@ mod quantity;
 use serde_json::Value;
 use std::fmt;
 
+pub(crate) use metadata::cannot_unmarshal;
 pub use metadata::{Metadata, NameRule, metadata, metadata_shape, metadata_update};
 pub use names::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, path_segment_name, qualified_name,
