@@ -1,1 +1,20 @@
 //! Every decision, and nothing else: no clock, no client, no async, no randomness.
+//!
+//! A machine answers one question about one kind of object: given what was observed and the time, what should be
+//! done next? `observe` reads a [`view::View`], `decide` thinks, [`apply`] turns the plan into requests. All three
+//! are plain functions, so the loop, both simulators and the tests run the very same code.
+
+pub mod apply;
+pub mod backoff;
+pub mod cache;
+pub mod cluster;
+pub mod dag;
+pub mod failure;
+pub mod git;
+pub mod lifecycle;
+pub mod machine;
+pub mod object;
+pub mod plan;
+#[cfg(test)]
+mod testing;
+pub mod view;

@@ -32,14 +32,19 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gate {
+    /// Which gate.
     pub gate: GateName,
+    /// What it said.
     pub verdict: Verdict,
     /// A stable word, as in conditions.
+    #[schemars(length(max = 1024))]
     pub reason: String,
     /// What was looked at, in words.
+    #[schemars(length(max = 8192))]
     pub looked_at: String,
     /// What would change the verdict; empty when it passed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 8192))]
     pub would_change: String,
 }
 

@@ -64,11 +64,11 @@ pub(crate) fn with_named_fields(set: &FieldSet, ty: Type<'_>) -> FieldSet {
 /// Everything that keeps an applied configuration from being read with the schema.
 pub(crate) fn misfits(ty: Type<'_>, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    check(ty, value, String::new(), 0, &mut found);
+    check(ty, value, "", 0, &mut found);
     found
 }
 
-fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Vec<String>) {
+fn check(ty: Type<'_>, value: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
     if depth > MAX_DEPTH {
         found.push(format!("{path}: nested deeper than {MAX_DEPTH} levels"));
         return;
@@ -82,7 +82,7 @@ fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Ve
             for (name, value) in map {
                 let at = format!("{path}.{name}");
                 if ty.takes(name) {
-                    check(ty.field(name), value, at, depth + 1, found);
+                    check(ty.field(name), value, &at, depth + 1, found);
                 } else {
                     found.push(format!("{at}: field not declared in schema"));
                 }
@@ -101,7 +101,7 @@ fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Ve
                         Ok(element) => _ = seen.insert(element),
                     }
                 }
-                check(ty.items(), item, at, depth + 1, found);
+                check(ty.items(), item, &at, depth + 1, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

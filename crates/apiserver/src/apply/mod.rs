@@ -266,10 +266,8 @@ fn prune(ty: Type<'_>, merged: Value, managed: &Managed, last: Option<&Owned>) -
 }
 
 fn removed(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Value {
-    match merge::remove(ty, value, gone) {
-        Value::Null => Value::Object(Map::new()),
-        left => left,
-    }
+    let left = merge::remove(ty, value, gone);
+    if left.is_null() { Value::Object(Map::new()) } else { left }
 }
 
 fn readable(applied: &Value, ty: Type<'_>, writer: &Writer<'_>) -> Result<(), ApplyError> {
@@ -351,6 +349,7 @@ fn stamp(now: Timestamp) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::builtin;

@@ -15,18 +15,22 @@
 //! |---|---|
 //! | `builtin` | what may an object of a built-in kind look like? |
 //! | `compile` | is this schema structural, and what is its tree? |
+//! | `extensions` | do its `x-kubernetes-*` words fit? |
 //! | `prune` | which fields does the schema not know? |
 //! | `default` | which fields does the schema fill in? |
 //! | `validate` | which values break the schema? |
 //! | `pattern` | does this string match, as Go would have it? |
 //! | `format` | is this string a date, an address, a UUID…? |
 //! | `rules` | which CEL rules does the object break? |
+//! | `cel` | what does a CEL expression see and mean? |
 //! | `cost` | would a rule take too long on this object? |
 
 mod builtin;
+mod cel;
 mod compile;
 mod cost;
 mod default;
+mod extensions;
 mod format;
 mod pattern;
 mod prune;
@@ -275,6 +279,7 @@ pub(crate) fn index(path: &str, i: usize) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
 

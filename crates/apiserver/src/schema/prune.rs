@@ -92,6 +92,7 @@ fn object_meta(name: &str, value: &mut Value, path: &str, unknown: &mut Vec<Stri
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use crate::schema::Schema;
     use serde_json::{Value, json};

@@ -451,6 +451,7 @@ impl Additional {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use crate::schema::Schema;
     use serde_json::{Value, json};

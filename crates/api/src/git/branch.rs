@@ -1,0 +1,163 @@
+//! One ref of a repository at one commit, and what came of it.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::meta::{Condition, Kind, condition, schema};
+
+pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Branch", "branches", true);
+
+/// The Workflows of the current SHA exist.
+pub const WORKFLOW_READY: &str = "WorkflowReady";
+/// They could not be made (status `False`, as in Terrakojo).
+pub const WORKFLOW_CREATE_FAILED: &str = "WorkflowCreateFailed";
+/// Whether what the ref holds may run: pull requests from forks may not on their own.
+pub const TRUSTED: &str = "Trusted";
+
+/// How many changed files stand in the status; `changedFileCount` tells all.
+pub const MAX_CHANGED_FILES: usize = 200;
+
+/// One ref of a repository, or one commit of its default branch. Made by the Repository's controller.
+#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "terrakojo.io",
+    version = "v1alpha1",
+    kind = "Branch",
+    plural = "branches",
+    namespaced,
+    status = "BranchStatus",
+    shortname = "br",
+    category = "pawl",
+    derive = "PartialEq",
+    doc = "One ref of a repository, or one commit of its default branch. Made by the Repository's controller.",
+    printcolumn(name = "Owner", type_ = "string", json_path = ".spec.owner"),
+    printcolumn(name = "Repo", type_ = "string", json_path = ".spec.repository"),
+    printcolumn(name = "Ref", type_ = "string", json_path = ".spec.name"),
+    printcolumn(name = "SHA", type_ = "string", json_path = ".spec.sha"),
+    printcolumn(name = "PR", type_ = "integer", json_path = ".spec.prNumber"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"WorkflowReady\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::rule(
+    "self.owner == oldSelf.owner && self.repository == oldSelf.repository && self.name == oldSelf.name",
+    "owner, repository and name are immutable: another ref is another Branch",
+)]))]
+pub struct BranchSpec {
+    /// The user or organization that owns the repository.
+    #[schemars(length(min = 1, max = 100))]
+    pub owner: String,
+    /// The name of the repository.
+    #[schemars(length(min = 1, max = 100))]
+    pub repository: String,
+    /// The git ref, as `main` or `feature/x`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub name: String,
+    /// The commit, in full.
+    #[schemars(regex(pattern = r"^[0-9a-f]{40}$"), length(max = 40))]
+    pub sha: String,
+    /// The open pull request of this ref. 0 is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub pr_number: Option<i64>,
+    /// `owner/name` of the repository the ref is in, where that is a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 201))]
+    pub head_repository: Option<String>,
+    /// The commit the pull request is compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[0-9a-f]{40}$"), length(max = 40))]
+    pub base_sha: Option<String>,
+    /// Who wrote it: the login of the pull request's or commit's author.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100))]
+    pub author: Option<String>,
+    /// The place of a default-branch commit in their order, oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub sequence: Option<i64>,
+}
+
+impl BranchSpec {
+    /// The number of the pull request, if there is one.
+    pub fn pull_request(&self) -> Option<i64> {
+        self.pr_number.filter(|number| *number != 0)
+    }
+}
+
+/// What came of the current SHA.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BranchStatus {
+    /// The metadata.generation that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `WorkflowReady`, `WorkflowCreateFailed` and `Trusted`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "condition::list_schema")]
+    pub conditions: Vec<Condition>,
+    /// The names of the Workflows made for this SHA.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(max = 253)))]
+    pub workflows: Vec<String>,
+    /// The first 200 files that changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(length(max = 4096)))]
+    pub changed_files: Vec<String>,
+    /// How many files changed in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub changed_file_count: Option<i64>,
+    /// The SHA that `evaluations` is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub evaluated_sha: Option<String>,
+    /// What each template made of the changed files, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 500))]
+    pub evaluations: Vec<Evaluation>,
+    /// The commit of a fork that a member allowed to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ForkApproval>,
+    /// Ids of ledger entries that are not stored yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 64)))]
+    pub pending_audit_events: Vec<String>,
+}
+
+/// What one template made of the changed files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Evaluation {
+    /// The WorkflowTemplate.
+    #[schemars(length(max = 253))]
+    pub template: String,
+    /// How many Workflows it led to.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub workflows: i64,
+    /// Why, as one stable word.
+    #[schemars(length(max = 128))]
+    pub reason: String,
+    /// Why, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}
+
+/// `/ok-to-test`: bound to one commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForkApproval {
+    /// The commit that may run.
+    #[schemars(length(max = 64))]
+    pub sha: String,
+    /// The login of the member who said so.
+    #[schemars(length(max = 100))]
+    pub by: String,
+}

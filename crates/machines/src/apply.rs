@@ -1,0 +1,622 @@
+//! How a plan becomes requests: one at a time, without IO and without choices.
+//!
+//! ```text
+//! ask() ─▶ request ─▶ (somebody sends it) ─▶ answer() ─▶ ask() … ─▶ None ─▶ finish()
+//! ```
+//! Whoever drives it (the loop over a client, the inner simulator over the store) may die between any two calls;
+//! what was sent stands, and the next observation starts from there. Steps come first, then Events, then the status:
+//! so a status never claims what has not been done, and an Event is found again under the same name if it is repeated.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use http::{Method, Request, header};
+use jiff::Timestamp;
+use pawl_api::meta::{Kind, names};
+use serde_json::{Value, json};
+
+use crate::failure::{Category, Failure};
+use crate::machine::BoundPlan;
+use crate::object::{Key, Object, Reference};
+use crate::plan::{Adopt, Note, Part, Propagation, Refusal, Severity, Step};
+
+/// Where Events are written.
+pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true);
+
+/// Events keep a note of at most this many bytes on every API server.
+const MAX_NOTE_BYTES: usize = 1024;
+
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// What came back for a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer<'a> {
+    Received {
+        code: u16,
+        retry_after: Option<u32>,
+        body: &'a [u8],
+    },
+    /// Nothing: it may or may not have been carried out.
+    Lost(&'a str),
+}
+
+/// What applying came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was written, so that no later decision runs on caches older than this.
+    pub writes: Vec<Written>,
+    /// Steps that will not succeed as things are: an observation for the next decision.
+    pub refusals: Vec<Refusal>,
+    /// Why it stopped early, if it did.
+    pub failure: Option<Failure>,
+    /// Events that could not be written. They are for people; the work does not wait for them.
+    pub lost_notes: usize,
+}
+
+/// An object as it was after one of our writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub kind: Kind,
+    pub key: Key,
+    pub uid: String,
+    pub resource_version: String,
+    /// It was deleted, or is on its way.
+    pub deleted: bool,
+}
+
+/// A guard that can be taken away in a simulation, to see that the simulation notices. All are on by default, and
+/// nothing outside a simulation turns one off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guards {
+    /// A taken name is adopted only from ourselves (I1).
+    pub adoption_check: bool,
+    /// Another object is changed or deleted only while it is the one that was observed, not a namesake.
+    pub uid_precondition: bool,
+    /// Writes apply only to the version that was decided on.
+    pub resource_version: bool,
+    /// What seems gone from a cache is asked for once more before anything is deleted because of it.
+    pub owner_live_check: bool,
+    /// What the object owns is made and removed only while the object is as it was when that was decided.
+    pub basis_check: bool,
+    /// The status comes after the steps: it never claims what has not been done.
+    pub status_last: bool,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            adoption_check: true,
+            uid_precondition: true,
+            resource_version: true,
+            owner_live_check: true,
+            basis_check: true,
+            status_last: true,
+        }
+    }
+}
+
+/// A plan under way.
+#[derive(Debug)]
+pub struct Applying {
+    about: Arc<Object>,
+    machine: &'static str,
+    now: Timestamp,
+    guards: Guards,
+    /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
+    resource_version: String,
+    tasks: VecDeque<Task>,
+    asked: Option<Asked>,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug)]
+enum Task {
+    /// Caches of different kinds lag differently: what was seen of the children may be newer than what was seen of the
+    /// object, and then the plan is an answer to a question nobody asks any more. Whatever made the children what they
+    /// were seen to be had been written to the object before, so reading it once now is enough to notice.
+    ConfirmBasis,
+    Step(Step),
+    /// A create found its name taken: see whose it is.
+    Adopt {
+        kind: Kind,
+        key: Key,
+        adopt: Adopt,
+    },
+    Note(Note),
+    Status(Value),
+}
+
+/// The question whose answer is awaited.
+#[derive(Debug)]
+enum Asked {
+    Create {
+        kind: Kind,
+        key: Key,
+        adopt: Adopt,
+    },
+    ReadToAdopt {
+        kind: Kind,
+        key: Key,
+        adopt: Adopt,
+    },
+    Basis,
+    IsGone {
+        gone: Reference,
+    },
+    Patch {
+        kind: Kind,
+        key: Key,
+    },
+    Delete {
+        target: Reference,
+    },
+    /// A write to the object the plan is about.
+    Own {
+        last: bool,
+    },
+    Note,
+}
+
+impl Applying {
+    pub fn new(plan: BoundPlan, about: Arc<Object>, now: Timestamp) -> Self {
+        Self::with_guards(plan, about, now, Guards::default())
+    }
+
+    /// Like `new`, with guards taken away: only for simulations that check that they notice.
+    pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
+        let BoundPlan { machine, basis: _, resource_version, steps, notes, status, waiting: _, wake: _ } =
+            plan;
+        let releases = steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
+        let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
+        let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
+        let confirm = guards.basis_check && needs_confirmed_basis(&about, &steps);
+        let tasks = confirm
+            .then_some(Task::ConfirmBasis)
+            .into_iter()
+            .chain(early.map(Task::Status))
+            .chain(steps.into_iter().map(Task::Step))
+            .chain(notes.into_iter().map(Task::Note))
+            .chain(late.map(Task::Status))
+            .collect();
+        Self {
+            about,
+            machine,
+            now,
+            guards,
+            resource_version,
+            tasks,
+            asked: None,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Whether there is nothing to send at all.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.asked.is_none()
+    }
+
+    /// The next request, or `None` when all is done or nothing more can be.
+    pub fn ask(&mut self) -> Option<Request<Vec<u8>>> {
+        if self.asked.is_some() || self.outcome.failure.is_some() || !self.outcome.refusals.is_empty() {
+            return None;
+        }
+        let (asked, request) = match self.tasks.pop_front()? {
+            Task::ConfirmBasis => (Asked::Basis, get_request(self.about.kind(), &self.about.key())),
+            Task::Step(step) => self.ask_step(step),
+            Task::Adopt { kind, key, adopt } => {
+                let request = get_request(&kind, &key);
+                (Asked::ReadToAdopt { kind, key, adopt }, request)
+            }
+            Task::Note(note) => (Asked::Note, self.event(&note)),
+            Task::Status(patch) => {
+                let body = self.swapping(json!({"status": patch}));
+                (
+                    Asked::Own { last: true },
+                    patch_request(self.about.kind(), &self.about.key(), Part::Status, &body),
+                )
+            }
+        };
+        self.asked = Some(asked);
+        Some(request)
+    }
+
+    /// Takes the answer to the request that `ask` gave.
+    pub fn answer(&mut self, answer: Answer<'_>) {
+        let Some(asked) = self.asked.take() else { return };
+        let attempt = self.attempt(&asked);
+        let reply = match answer {
+            Answer::Lost(problem) => Err(Failure::unanswered(attempt, problem)),
+            Answer::Received { code: 200..300, body, .. } => match serde_json::from_slice::<Value>(body) {
+                Ok(value) if value.get("kind").is_some() => Ok(value),
+                Ok(_) => Err(Failure::unanswered(attempt, "the answer has no kind")),
+                Err(error) => Err(Failure::unanswered(attempt, format!("the answer is not JSON: {error}"))),
+            },
+            Answer::Received { code, retry_after, body } => {
+                Err(Failure::answered(attempt, code, retry_after, body))
+            }
+        };
+        self.take(asked, reply);
+    }
+
+    pub fn finish(self) -> Outcome {
+        self.outcome
+    }
+
+    fn ask_step(&mut self, step: Step) -> (Asked, Request<Vec<u8>>) {
+        match step {
+            Step::Create { kind, mut manifest, adopt } => {
+                if let Some(manifest) = manifest.as_object_mut() {
+                    manifest.insert("apiVersion".to_owned(), kind.api_version().into());
+                    manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
+                }
+                let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
+                let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
+                let request = create_request(&kind, key.namespace.as_deref(), &manifest);
+                (Asked::Create { kind, key, adopt }, request)
+            }
+            Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
+                let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
+                let request = patch_request(&kind, &key, part, &body);
+                (Asked::Patch { kind, key }, request)
+            }
+            Step::Delete { target, resource_version, propagation, mut only_if_gone } => {
+                if let Some(gone) = only_if_gone.pop() {
+                    let delete = Step::Delete { target, resource_version, propagation, only_if_gone };
+                    self.tasks.push_front(Task::Step(delete));
+                    return self.ask_step(Step::ConfirmGone(gone));
+                }
+                let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
+                (Asked::Delete { target }, request)
+            }
+            Step::ConfirmGone(gone) => {
+                let request = get_request(&gone.kind, &gone.key);
+                (Asked::IsGone { gone }, request)
+            }
+            Step::Finalize(finalizers) => (Asked::Own { last: true }, self.finalize_request(&finalizers)),
+            Step::AddFinalizer(finalizer) => {
+                let mut finalizers = self.about.finalizers().to_vec();
+                finalizers.push(finalizer);
+                (Asked::Own { last: false }, self.finalizers_request(&finalizers))
+            }
+            Step::RemoveFinalizer(finalizer) => {
+                let mut finalizers = self.about.finalizers().to_vec();
+                finalizers.retain(|held| *held != finalizer);
+                (Asked::Own { last: true }, self.finalizers_request(&finalizers))
+            }
+        }
+    }
+
+    fn take(&mut self, asked: Asked, reply: Result<Value, Failure>) {
+        match asked {
+            Asked::Create { kind, key, adopt } => match reply {
+                Ok(made) => self.written(kind, key, &made, false),
+                // I1: whether it was us who made it, the object itself says.
+                Err(failure) if failure.is("AlreadyExists") => {
+                    self.tasks.push_front(Task::Adopt { kind, key, adopt });
+                }
+                Err(failure) => self.stop(kind, key, failure),
+            },
+            Asked::ReadToAdopt { kind, key, adopt } => match reply {
+                Ok(found) => self.adopt(kind, key, &adopt, &found),
+                Err(failure) => self.stop(kind, key, Failure { category: Category::Conflict, ..failure }),
+            },
+            Asked::Basis => self.check_basis(reply),
+            Asked::IsGone { gone } => self.check_gone(&gone, reply),
+            Asked::Patch { kind, key } => match reply {
+                Ok(patched) => self.written(kind, key, &patched, false),
+                Err(failure) => self.stop(kind, key, failure),
+            },
+            Asked::Delete { target: Reference { kind, key, .. } } => match reply {
+                Ok(deleted) => self.written(kind, key, &deleted, true),
+                Err(failure) if failure.category == Category::Gone => {}
+                Err(failure) => self.stop(kind, key, failure),
+            },
+            Asked::Own { last } => match reply {
+                Ok(own) => self.own_written(&own),
+                // The object is gone: whatever its finalizer or status should have been, it is settled.
+                Err(failure) if last && failure.category == Category::Gone => self.tasks.clear(),
+                Err(failure) => self.stop(self.about.kind().clone(), self.about.key(), failure),
+            },
+            Asked::Note => match reply {
+                Ok(_) => {}
+                Err(failure) if failure.is("AlreadyExists") => {}
+                Err(_) => self.outcome.lost_notes += 1,
+            },
+        }
+    }
+
+    fn adopt(&mut self, kind: Kind, key: Key, adopt: &Adopt, found: &Value) {
+        let found_labels = found.pointer("/metadata/labels");
+        let ours = match adopt {
+            _ if !self.guards.adoption_check => true,
+            Adopt::Anyones => true,
+            Adopt::ControlledBy(uid) => controller_uid(found) == Some(uid),
+            Adopt::Labelled(labels) => labels.iter().all(|(label, value)| {
+                found_labels.and_then(|labels| labels.get(label)).and_then(Value::as_str) == Some(value)
+            }),
+        };
+        let attempt = format!("adopt {kind} {key}");
+        if !ours {
+            let owner = found.pointer("/metadata/ownerReferences").cloned().unwrap_or_default();
+            let message = format!("{kind} {key} exists and is not ours; its owner references are {owner}");
+            let failure = Failure {
+                attempt,
+                category: Category::Permanent,
+                reason: "OwnershipMismatch".to_owned(),
+                message,
+                retry_after: None,
+            };
+            self.stop(kind, key, failure);
+        } else if found.pointer("/metadata/deletionTimestamp").is_some() {
+            // Ours, but on its way out: its name is free only once it is gone.
+            let failure = Failure {
+                attempt,
+                category: Category::Conflict,
+                reason: "Terminating".to_owned(),
+                message: format!("{kind} {key} is being deleted"),
+                retry_after: None,
+            };
+            self.stop(kind, key, failure);
+        } else {
+            self.written(kind, key, found, false);
+        }
+    }
+
+    fn check_basis(&mut self, reply: Result<Value, Failure>) {
+        let (kind, key) = (self.about.kind().clone(), self.about.key());
+        match reply {
+            Ok(found) if text(&found, "/metadata/resourceVersion") == Some(&self.resource_version) => {}
+            Ok(_) => {
+                let failure = Failure {
+                    attempt: format!("confirm {kind} {key}"),
+                    category: Category::Conflict,
+                    reason: "Outdated".to_owned(),
+                    message: format!("{kind} {key} has changed since this was decided"),
+                    retry_after: None,
+                };
+                self.stop(kind, key, failure);
+            }
+            Err(failure) => self.stop(kind, key, failure),
+        }
+    }
+
+    fn check_gone(&mut self, gone: &Reference, reply: Result<Value, Failure>) {
+        match reply {
+            // A namesake that came later is not it, unless any of that name is meant.
+            Ok(found) if !gone.uid.is_empty() && text(&found, "/metadata/uid") != Some(&gone.uid) => {}
+            Err(failure) if failure.category == Category::Gone => {}
+            Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
+            Ok(_) if !self.guards.owner_live_check => {}
+            Ok(_) => {
+                let failure = Failure {
+                    attempt: format!("check that {gone} is gone"),
+                    category: Category::Conflict,
+                    reason: "StillThere".to_owned(),
+                    message: format!("{gone} exists, so what depends on it stays"),
+                    retry_after: None,
+                };
+                self.stop(gone.kind.clone(), gone.key.clone(), failure);
+            }
+        }
+    }
+
+    fn stop(&mut self, kind: Kind, key: Key, failure: Failure) {
+        if failure.category == Category::Permanent || failure.is_quota() {
+            self.outcome.refusals.push(Refusal { kind, key, failure });
+        } else {
+            self.outcome.failure = Some(failure);
+        }
+    }
+
+    fn own_written(&mut self, own: &Value) {
+        if let Some(version) = text(own, "/metadata/resourceVersion") {
+            self.resource_version = version.to_owned();
+        }
+        let deleted = own.pointer("/metadata/deletionTimestamp").is_some();
+        self.written(self.about.kind().clone(), self.about.key(), own, deleted);
+    }
+
+    fn written(&mut self, kind: Kind, key: Key, reply: &Value, deleted: bool) {
+        // A delete that took effect at once may be answered by a Status, which has no version to wait for.
+        let uid = text(reply, "/metadata/uid").or_else(|| text(reply, "/details/uid")).unwrap_or_default();
+        let resource_version = text(reply, "/metadata/resourceVersion").unwrap_or_default();
+        self.outcome.writes.push(Written {
+            kind,
+            key,
+            uid: uid.to_owned(),
+            resource_version: resource_version.to_owned(),
+            deleted,
+        });
+    }
+
+    fn finalizers_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
+        let body = self.swapping(json!({"metadata": {"finalizers": finalizers}}));
+        patch_request(self.about.kind(), &self.about.key(), Part::Main, &body)
+    }
+
+    /// `finalize` is not patched but put, and takes the metadata from what it is sent: so all of it is sent.
+    fn finalize_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
+        let mut body = self.about.raw().clone();
+        if let Some(fields) = body.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), self.about.kind().api_version().into());
+            fields.insert("kind".to_owned(), self.about.kind().kind.as_ref().into());
+            fields.insert("spec".to_owned(), json!({"finalizers": finalizers}));
+        }
+        let body = self.swapping(body);
+        let key = self.about.key();
+        let path = self.about.kind().path(key.namespace.as_deref(), Some(&key.name)) + "/finalize";
+        request(Method::PUT, &path, "application/json", body.to_string().into_bytes())
+    }
+
+    /// A write to the object this plan is about, valid only for the version it was decided on.
+    fn swapping(&self, mut body: Value) -> Value {
+        if let Some(body) = body.as_object_mut()
+            && let Some(metadata) = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
+        {
+            if self.guards.resource_version {
+                metadata.insert("resourceVersion".to_owned(), self.resource_version.as_str().into());
+            } else {
+                metadata.remove("resourceVersion");
+            }
+        }
+        body
+    }
+
+    fn event(&self, note: &Note) -> Request<Vec<u8>> {
+        let Note { severity, reason, message, once } = note;
+        let (about, uid) = (&self.about, self.about.uid());
+        let namespace = about.namespace().unwrap_or("default");
+        let name = names::child(about.name(), &[uid, reason, message, once], 16, names::MAX_SUBDOMAIN);
+        let manifest = json!({
+            "apiVersion": EVENT.api_version(), "kind": EVENT.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": format!("{:.6}", self.now),
+            "type": match severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+            "reason": reason, "action": reason, "note": cut(message, MAX_NOTE_BYTES),
+            "reportingController": format!("pawl.dev/{}", self.machine), "reportingInstance": "pawl",
+            "regarding": {
+                "apiVersion": about.kind().api_version(), "kind": about.kind().kind, "name": about.name(),
+                "namespace": about.namespace(), "uid": uid, "resourceVersion": about.resource_version(),
+            },
+        });
+        create_request(&EVENT, Some(namespace), &manifest)
+    }
+
+    fn attempt(&self, asked: &Asked) -> String {
+        match asked {
+            Asked::Create { kind, key, .. } => format!("create {kind} {key}"),
+            Asked::ReadToAdopt { kind, key, .. } => format!("read {kind} {key}"),
+            Asked::Basis => format!("confirm {} {}", self.about.kind(), self.about.key()),
+            Asked::IsGone { gone, .. } => format!("check that {gone} is gone"),
+            Asked::Patch { kind, key } => format!("patch {kind} {key}"),
+            Asked::Delete { target } => format!("delete {target}"),
+            Asked::Own { .. } => format!("update {} {}", self.about.kind(), self.about.key()),
+            Asked::Note => format!("write an Event about {} {}", self.about.kind(), self.about.key()),
+        }
+    }
+}
+
+/// Whether a plan makes or removes other objects before anything else has compared the object's version.
+fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
+    match steps.first() {
+        Some(Step::AddFinalizer(_)) => false,
+        _ => steps.iter().any(|step| match step {
+            Step::Create { .. } => true,
+            Step::Delete { target, resource_version, .. } => {
+                target.uid != about.uid() || resource_version.is_none()
+            }
+            Step::Patch { .. }
+            | Step::ConfirmGone(_)
+            | Step::AddFinalizer(_)
+            | Step::RemoveFinalizer(_)
+            | Step::Finalize(_) => false,
+        }),
+    }
+}
+
+/// The merge patch that makes `old` into `new`; `None` when they say the same.
+pub fn difference(old: &Value, new: &Value) -> Option<Value> {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let removed =
+                old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+            let changed = new.iter().filter_map(|(key, value)| match old.get(key) {
+                Some(before) => Some((key.clone(), difference(before, value)?)),
+                None => Some((key.clone(), value.clone())),
+            });
+            let patch: serde_json::Map<_, _> = removed.chain(changed).collect();
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (old, new) if old == new => None,
+        // An object that only says defaults is not worth a write to an absent status.
+        (Value::Null, Value::Object(new)) if new.is_empty() => None,
+        (_, new) => Some(new.clone()),
+    }
+}
+
+fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let controller = owners.iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)))?;
+    controller.get("uid")?.as_str()
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}
+
+fn cut(text: &str, max_bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(max_bytes)).unwrap_or(text)
+}
+
+/// A patch that applies only to this very object (and version): the server compares both.
+fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>, guards: Guards) -> Value {
+    if let Some(patch) = patch.as_object_mut() {
+        let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            if guards.uid_precondition {
+                metadata.insert("uid".to_owned(), uid.into());
+            }
+            if let Some(version) = resource_version.filter(|_| guards.resource_version) {
+                metadata.insert("resourceVersion".to_owned(), version.into());
+            }
+        }
+    }
+    patch
+}
+
+fn request(method: Method, path: &str, content_type: &'static str, body: Vec<u8>) -> Request<Vec<u8>> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    // A path of valid names always parses; anything else asks for the root, which answers 404 or 405.
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+    request
+}
+
+fn create_request(kind: &Kind, namespace: Option<&str>, manifest: &Value) -> Request<Vec<u8>> {
+    let path = format!("{}?fieldManager=pawl", kind.path(namespace, None));
+    request(Method::POST, &path, "application/json", manifest.to_string().into_bytes())
+}
+
+fn get_request(kind: &Kind, key: &Key) -> Request<Vec<u8>> {
+    let path = kind.path(key.namespace.as_deref(), Some(&key.name));
+    request(Method::GET, &path, "application/json", Vec::new())
+}
+
+fn patch_request(kind: &Kind, key: &Key, part: Part, body: &Value) -> Request<Vec<u8>> {
+    let mut path = kind.path(key.namespace.as_deref(), Some(&key.name));
+    path.push_str(match part {
+        Part::Main => "?fieldManager=pawl",
+        Part::Status => "/status?fieldManager=pawl",
+    });
+    request(Method::PATCH, &path, MERGE_PATCH, body.to_string().into_bytes())
+}
+
+fn delete_request(
+    target: &Reference,
+    resource_version: Option<&str>,
+    propagation: Propagation,
+    guards: Guards,
+) -> Request<Vec<u8>> {
+    let mut preconditions = serde_json::Map::new();
+    if guards.uid_precondition {
+        preconditions.insert("uid".to_owned(), target.uid.as_str().into());
+    }
+    if let Some(version) = resource_version.filter(|_| guards.resource_version) {
+        preconditions.insert("resourceVersion".to_owned(), version.into());
+    }
+    let propagation = match propagation {
+        Propagation::Background => "Background",
+        Propagation::Foreground => "Foreground",
+        Propagation::Orphan => "Orphan",
+    };
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions,
+        "propagationPolicy": propagation});
+    let path = target.kind.path(target.key.namespace.as_deref(), Some(&target.key.name));
+    request(Method::DELETE, &path, "application/json", body.to_string().into_bytes())
+}
+
+#[cfg(test)]
+mod tests;

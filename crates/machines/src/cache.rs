@@ -1,0 +1,242 @@
+//! What was last seen of each object: the store behind every view.
+//!
+//! One [`Cache`] holds one kind, indexed by owner and by the labels asked for, so that finding a unit's children costs
+//! what it has, not what the cluster has. [`World`] is a view over several, for tests and the inner simulator; the
+//! loop keeps one per informer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pawl_api::meta::Kind;
+use serde_json::Value;
+
+use crate::object::{Key, Malformed, Object};
+use crate::view::{Served, View, group_of};
+
+/// The objects of one kind.
+#[derive(Debug, Default)]
+pub struct Cache {
+    objects: BTreeMap<Key, Arc<Object>>,
+    by_owner: BTreeMap<String, BTreeSet<Key>>,
+    by_label: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
+}
+
+impl Cache {
+    /// Adds an index for a label; objects already here are indexed too.
+    pub fn index(&mut self, label: &'static str) {
+        if self.by_label.contains_key(label) {
+            return;
+        }
+        let mut index: BTreeMap<String, BTreeSet<Key>> = BTreeMap::new();
+        for (key, object) in &self.objects {
+            if let Some(value) = object.label(label) {
+                index.entry(value.to_owned()).or_default().insert(key.clone());
+            }
+        }
+        self.by_label.insert(label, index);
+    }
+
+    /// Takes a version of an object; returns the one it replaces.
+    pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let key = object.key();
+        let before = self.remove(&key);
+        for owner in object.owners() {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+        }
+        for (label, index) in &mut self.by_label {
+            if let Some(value) = object.label(label) {
+                index.entry(value.to_owned()).or_default().insert(key.clone());
+            }
+        }
+        self.objects.insert(key, object);
+        before
+    }
+
+    pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
+        let object = self.objects.remove(key)?;
+        for owner in object.owners() {
+            unindex(&mut self.by_owner, &owner.uid, key);
+        }
+        for (label, index) in &mut self.by_label {
+            if let Some(value) = object.label(label) {
+                unindex(index, value, key);
+            }
+        }
+        Some(object)
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// In key order; `None` is all namespaces.
+    pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        let Some(namespace) = namespace else { return self.objects.values().cloned().collect() };
+        let start = Key::new(Some(namespace), "");
+        self.objects
+            .range((Bound::Included(start), Bound::Unbounded))
+            .take_while(|(key, _)| key.namespace.as_deref() == Some(namespace))
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
+    pub fn owned(&self, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.pick(self.by_owner.get(owner_uid))
+    }
+
+    pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<Object>> {
+        match self.by_label.get(label) {
+            Some(index) => self.pick(index.get(value)),
+            None => {
+                self.objects.values().filter(|object| object.label(label) == Some(value)).cloned().collect()
+            }
+        }
+    }
+
+    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<Object>> {
+        keys.into_iter().flatten().filter_map(|key| self.objects.get(key)).cloned().collect()
+    }
+}
+
+fn unindex(index: &mut BTreeMap<String, BTreeSet<Key>>, entry: &str, key: &Key) {
+    if let Some(keys) = index.get_mut(entry) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(entry);
+        }
+    }
+}
+
+/// Several kinds at once.
+#[derive(Debug, Default)]
+pub struct World {
+    caches: BTreeMap<Kind, Cache>,
+    unserved: BTreeSet<Kind>,
+}
+
+impl World {
+    /// Takes manifests, each with its kind.
+    ///
+    /// # Errors
+    /// When one has no usable metadata.
+    pub fn of(manifests: impl IntoIterator<Item = (Kind, Value)>) -> Result<Self, Malformed> {
+        let mut world = Self::default();
+        for (kind, manifest) in manifests {
+            world.put(Object::new(kind, manifest)?);
+        }
+        Ok(world)
+    }
+
+    pub fn put(&mut self, object: Arc<Object>) {
+        self.cache(object.kind()).put(object);
+    }
+
+    pub fn remove(&mut self, kind: &Kind, key: &Key) -> Option<Arc<Object>> {
+        self.caches.get_mut(kind)?.remove(key)
+    }
+
+    /// Says that the API server does not have this kind.
+    pub fn without(&mut self, kind: Kind) {
+        self.unserved.insert(kind);
+    }
+
+    pub fn cache(&mut self, kind: &Kind) -> &mut Cache {
+        self.caches.entry(kind.clone()).or_default()
+    }
+}
+
+impl View for World {
+    fn get(&self, kind: &Kind, key: &Key) -> Option<Arc<Object>> {
+        self.caches.get(kind)?.get(key).cloned()
+    }
+
+    fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        self.caches.get(kind).map(|cache| cache.list(namespace)).unwrap_or_default()
+    }
+
+    fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.caches.get(kind).map(|cache| cache.owned(owner_uid)).unwrap_or_default()
+    }
+
+    fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {
+        self.caches.get(kind).map(|cache| cache.labelled(label, value)).unwrap_or_default()
+    }
+
+    fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.caches.values().flat_map(|cache| cache.owned(owner_uid)).collect()
+    }
+
+    fn serves(&self, kind: &Kind) -> Served {
+        if self.unserved.contains(kind) { Served::No } else { Served::Yes }
+    }
+
+    fn resolve(&self, api_version: &str, kind: &str) -> Option<Kind> {
+        let group = group_of(api_version);
+        self.caches.keys().find(|known| known.group == group && known.kind == kind).cloned()
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.caches.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
+
+    fn pod(namespace: &str, name: &str, owner: &str, app: &str) -> Arc<Object> {
+        let raw = json!({"metadata": {"name": name, "namespace": namespace, "labels": {"app": app},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": owner}]}});
+        Object::new(POD, raw).unwrap()
+    }
+
+    fn names(objects: &[Arc<Object>]) -> Vec<String> {
+        objects.iter().map(|object| object.key().to_string()).collect()
+    }
+
+    #[test]
+    fn a_namespace_lists_only_its_own_even_beside_a_prefix_of_its_name() {
+        let mut cache = Cache::default();
+        for (namespace, name) in [("a", "z"), ("ab", "y"), ("a", "x"), ("", "w")] {
+            cache.put(pod(namespace, name, "o", "p"));
+        }
+        assert_eq!(names(&cache.list(Some("a"))), ["a/x", "a/z"]);
+        assert_eq!(cache.list(None).len(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn indexes_agree_with_a_scan_after_any_history(
+            history in prop::collection::vec((0..6u8, 0..3u8, 0..3u8, any::<bool>()), 0..60)
+        ) {
+            let mut cache = Cache::default();
+            cache.index("app");
+            for (name, owner, app, keep) in history {
+                let object = pod("n", &name.to_string(), &owner.to_string(), &app.to_string());
+                if keep { cache.put(object); } else { cache.remove(&object.key()); }
+            }
+            for value in ["0", "1", "2"] {
+                let scan = |wanted: &dyn Fn(&Object) -> bool| -> Vec<String> {
+                    names(&cache.list(None).into_iter().filter(|object| wanted(object)).collect::<Vec<_>>())
+                };
+                let by_label = scan(&|object| object.label("app") == Some(value));
+                let by_owner = scan(&|object| object.owners()[0].uid == value);
+                prop_assert_eq!(names(&cache.labelled("app", value)), by_label);
+                prop_assert_eq!(names(&cache.owned(value)), by_owner);
+            }
+        }
+    }
+}

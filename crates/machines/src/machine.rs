@@ -1,0 +1,336 @@
+//! A machine, and how the loop sees it: typed inside, the same for every kind outside.
+//!
+//! [`Machine`] is what an author writes. [`AnyMachine`] is what the loop and the simulators run: it decodes, observes,
+//! decides, checks that the phase move is legal, merges gates, and binds the plan to the version it was decided on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pawl_api::meta::phase::Table;
+use pawl_api::meta::{Gate, Kind, gate};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::object::{Key, Malformed, Object, Reference};
+use crate::plan::{Note, Plan, Step, Waiting, Wake};
+use crate::view::{Input, View};
+
+/// One kind's decisions.
+pub trait Machine: Send + Sync + 'static {
+    /// The object it is about.
+    type Kind: DeserializeOwned + Send + Sync + 'static;
+    type Observed;
+    type Status: Serialize;
+
+    fn description(&self) -> Description;
+
+    /// Gathers facts. Reads only, never fails: what is absent or malformed is a fact too.
+    fn observe(&self, input: &Input<'_>, me: &Arc<Self::Kind>) -> Self::Observed;
+
+    /// Thinks. Pure, total: bad input is a decision.
+    fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Plan<Self::Status>;
+}
+
+/// What the loop must know to run a machine.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// For logs, metrics and the `reportingController` of Events.
+    pub name: &'static str,
+    pub primary: Primary,
+    /// How much of the primary the machine reads.
+    pub depth: Depth,
+    pub watches: Vec<Watch>,
+    /// Taken off a malformed object that is being deleted, so that it never wedges (I5).
+    pub finalizer: Option<&'static str>,
+    /// The legal moves of the phase it reports, if it reports one.
+    pub phases: Option<Table>,
+}
+
+/// Which objects a machine is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Primary {
+    One(Kind),
+    /// All objects of all kinds that the server can list and watch (garbage collection). A change of one, or its end,
+    /// also wakes the objects it names as owners and the objects that name it as owner.
+    Every,
+}
+
+/// Stands for every kind in [`Watch::every`].
+pub const EVERY: Kind = Kind::of("*", "*", "*", "*", true);
+
+/// How much of an object a cache keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    Metadata,
+    Full,
+}
+
+/// Another kind that a machine looks at.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    pub kind: Kind,
+    pub depth: Depth,
+    pub wakes: Wakes,
+    /// Labels by which the machine looks objects up.
+    pub labels: &'static [&'static str],
+}
+
+impl Watch {
+    /// Children: a change wakes the controller that owns the object.
+    pub fn owned(kind: Kind) -> Self {
+        Self { kind, depth: Depth::Full, wakes: Wakes::Controller, labels: &[] }
+    }
+
+    /// Anything else: `wakes` says whom a change concerns.
+    pub fn other(kind: Kind, wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
+        Self { kind, depth: Depth::Full, wakes: Wakes::By(wakes), labels: &[] }
+    }
+
+    /// Every object of every kind, as metadata (a namespace goes when all that was in it is gone).
+    pub fn every(wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
+        Self { kind: EVERY, depth: Depth::Metadata, wakes: Wakes::By(wakes), labels: &[] }
+    }
+
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.depth = Depth::Metadata;
+        self
+    }
+
+    #[must_use]
+    pub fn by_labels(mut self, labels: &'static [&'static str]) -> Self {
+        self.labels = labels;
+        self
+    }
+}
+
+/// Whom a change of a watched object wakes.
+#[derive(Clone, Copy, Debug)]
+pub enum Wakes {
+    /// The primary that its controller reference names.
+    Controller,
+    /// The primary that these labels name; without a namespace label, the one in the same namespace.
+    Labels { namespace: Option<&'static str>, name: &'static str },
+    /// Whatever this function says.
+    By(fn(&Object, &dyn View) -> Vec<Key>),
+}
+
+/// A plan together with what it was decided on: applied late, it conflicts instead of moving anything back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundPlan {
+    pub machine: &'static str,
+    pub basis: Reference,
+    pub resource_version: String,
+    pub steps: Vec<Step>,
+    pub notes: Vec<Note>,
+    pub status: Option<Value>,
+    pub waiting: Vec<Waiting>,
+    pub wake: Wake,
+}
+
+/// A plan that must not be applied: a defect of ours, reported and backed off from, never carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("{about}: decided to move from phase {from:?} to {to:?}, which is not a legal move")]
+    IllegalMove { about: String, from: Option<String>, to: String },
+    #[error("{about}: the decided status cannot be written as JSON: {problem}")]
+    Unwritable { about: String, problem: String },
+}
+
+/// Any machine, as the loop runs it.
+#[derive(Clone)]
+pub struct AnyMachine {
+    inner: Arc<dyn Decider>,
+    description: Arc<Description>,
+}
+
+trait Decider: Send + Sync {
+    fn plan(&self, description: &Description, input: &Input<'_>, now: Timestamp) -> Result<BoundPlan, Fault>;
+}
+
+impl AnyMachine {
+    pub fn new<M: Machine>(machine: M) -> Self {
+        let description = Arc::new(machine.description());
+        Self { inner: Arc::new(machine), description }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.description.name
+    }
+
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Observes and decides.
+    ///
+    /// # Errors
+    /// When the machine decided something that must not be carried out.
+    pub fn plan(&self, input: &Input<'_>, now: Timestamp) -> Result<BoundPlan, Fault> {
+        self.inner.plan(&self.description, input, now)
+    }
+}
+
+impl fmt::Debug for AnyMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnyMachine").field(&self.description.name).finish()
+    }
+}
+
+impl<M: Machine> Decider for M {
+    fn plan(&self, description: &Description, input: &Input<'_>, now: Timestamp) -> Result<BoundPlan, Fault> {
+        let me = match input.me.parse::<M::Kind>() {
+            Ok(me) => me,
+            Err(malformed) => return Ok(refuse_malformed(description, input.me, &malformed)),
+        };
+        let Plan { steps, notes, status, gates, waiting, wake } = self.decide(&self.observe(input, &me), now);
+        let status = match status {
+            None => None,
+            Some(status) => Some(finished_status(description, input.me, &status, &gates)?),
+        };
+        Ok(BoundPlan {
+            machine: description.name,
+            basis: input.me.reference(),
+            resource_version: input.me.resource_version().to_owned(),
+            steps,
+            notes,
+            status,
+            waiting,
+            wake,
+        })
+    }
+}
+
+/// The status as JSON, with this decision's gates merged in, once its phase move is known to be legal.
+fn finished_status(
+    description: &Description,
+    me: &Object,
+    status: &impl Serialize,
+    gates: &[Gate],
+) -> Result<Value, Fault> {
+    let unwritable = |problem: serde_json::Error| Fault::Unwritable {
+        about: me.reference().to_string(),
+        problem: problem.to_string(),
+    };
+    let mut status = serde_json::to_value(status).map_err(unwritable)?;
+    if !gates.is_empty() {
+        let before = me.status().get("gates").and_then(|gates| Vec::<Gate>::deserialize(gates).ok());
+        let merged = gate::merge(&before.unwrap_or_default(), gates);
+        if let Some(status) = status.as_object_mut() {
+            status.insert("gates".to_owned(), serde_json::to_value(merged).map_err(unwritable)?);
+        }
+    }
+    if let Some(table) = &description.phases {
+        let [_, field] = table.field;
+        let phase = |status: &Value| status.get(field).and_then(Value::as_str).map(str::to_owned);
+        let (from, to) = (phase(me.status()), phase(&status));
+        if let Some(to) = to.filter(|to| !table.legal(from.as_deref(), to)) {
+            return Err(Fault::IllegalMove { about: me.reference().to_string(), from, to });
+        }
+    }
+    Ok(status)
+}
+
+fn refuse_malformed(description: &Description, me: &Arc<Object>, malformed: &Malformed) -> BoundPlan {
+    let release = description.finalizer.filter(|finalizer| me.is_deleting() && me.has_finalizer(finalizer));
+    BoundPlan {
+        machine: description.name,
+        basis: me.reference(),
+        resource_version: me.resource_version().to_owned(),
+        steps: release.map(|finalizer| Step::RemoveFinalizer(finalizer.to_owned())).into_iter().collect(),
+        notes: vec![Note::warning("Malformed", malformed.problem.clone())],
+        status: None,
+        waiting: Vec::new(),
+        wake: Wake::OnChange,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::World;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use pawl_api::meta::GateName;
+    use pawl_api::meta::phase::Phase;
+    use serde_json::json;
+
+    const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Light {
+        Red,
+        Green,
+    }
+
+    impl Phase for Light {
+        const ALL: &'static [Self] = &[Self::Red, Self::Green];
+        const FIRST: &'static [Self] = &[Self::Red];
+        const MOVES: &'static [(Self, Self)] = &[(Self::Red, Self::Green)];
+        const TERMINAL: &'static [Self] = &[Self::Green];
+
+        fn as_str(self) -> &'static str {
+            match self {
+                Self::Red => "Red",
+                Self::Green => "Green",
+            }
+        }
+    }
+
+    /// Decides whatever it is told to.
+    struct Told(Value);
+
+    impl Machine for Told {
+        type Kind = ConfigMap;
+        type Observed = ();
+        type Status = Value;
+
+        fn description(&self) -> Description {
+            Description {
+                name: "told",
+                primary: Primary::One(CONFIG_MAP),
+                depth: Depth::Full,
+                watches: vec![],
+                finalizer: Some("told/finalizer"),
+                phases: Some(Table::of::<Light>(CONFIG_MAP, ["status", "phase"])),
+            }
+        }
+
+        fn observe(&self, _: &Input<'_>, _: &Arc<ConfigMap>) {}
+
+        fn decide(&self, (): &(), _: Timestamp) -> Plan<Value> {
+            Plan::rest().status(self.0.clone()).gate(Gate::passed(GateName::Validate, "Valid", "all of it"))
+        }
+    }
+
+    fn plan(status: Value, me: Value) -> Result<BoundPlan, Fault> {
+        let me = Object::new(CONFIG_MAP, me).unwrap();
+        let input = Input { view: &World::default(), me: &me, refusals: &[] };
+        AnyMachine::new(Told(status)).plan(&input, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_plan_is_bound_to_what_it_was_decided_on_and_carries_its_gates() {
+        let me = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        let plan = plan(json!({"phase": "Red"}), me).unwrap();
+        assert_eq!((plan.basis.uid.as_str(), plan.resource_version.as_str()), ("u", "7"));
+        assert_eq!(plan.status.unwrap()["gates"][0]["gate"], "Validate");
+    }
+
+    #[test]
+    fn an_illegal_move_is_a_fault_and_never_a_write() {
+        let me = json!({"metadata": {"name": "a"}, "status": {"phase": "Green"}});
+        let fault = plan(json!({"phase": "Red"}), me).unwrap_err();
+        assert!(fault.to_string().contains("Green"), "{fault}");
+    }
+
+    #[test]
+    fn i5_a_malformed_object_that_is_deleted_loses_its_finalizer() {
+        let me = json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["told/finalizer"]}, "data": 7});
+        let plan = plan(json!({}), me).unwrap();
+        assert_eq!(plan.steps, [Step::RemoveFinalizer("told/finalizer".into())]);
+        assert_eq!(plan.notes[0].reason, "Malformed");
+    }
+}

@@ -1,0 +1,233 @@
+//! One version of one object, as a cache holds it: untyped, with the typed form made at most once.
+//!
+//! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
+//! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use pawl_api::meta::Kind;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Where an object is: enough to find it, not to tell it from a namesake that came later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// `None` for cluster-scoped objects.
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// One particular object: its place and its UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub kind: Kind,
+    pub key: Key,
+    pub uid: String,
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// Why a manifest is not what its kind says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name} does not have the shape of its kind: {problem}")]
+pub struct Malformed {
+    pub kind: String,
+    pub name: String,
+    pub problem: String,
+}
+
+type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
+
+/// An object at one resourceVersion.
+pub struct Object {
+    kind: Kind,
+    meta: ObjectMeta,
+    raw: Value,
+    typed: OnceLock<Typed>,
+}
+
+impl Object {
+    /// Takes a manifest as an API server sent it.
+    ///
+    /// # Errors
+    /// When `metadata` is missing or has fields of the wrong type.
+    pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
+        let meta = raw.get("metadata").unwrap_or(&Value::Null);
+        let problem = match ObjectMeta::deserialize(meta) {
+            Ok(meta) if meta.name.is_some() => {
+                return Ok(Arc::new(Self { kind, meta, raw, typed: OnceLock::new() }));
+            }
+            Ok(_) => "metadata.name: missing".to_owned(),
+            Err(error) => format!("metadata: {error}"),
+        };
+        let name = meta.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
+        Err(Malformed { kind: kind.to_string(), name, problem })
+    }
+
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    pub fn raw(&self) -> &Value {
+        &self.raw
+    }
+
+    pub fn name(&self) -> &str {
+        self.meta.name.as_deref().unwrap_or_default()
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.meta.namespace.as_deref()
+    }
+
+    pub fn uid(&self) -> &str {
+        self.meta.uid.as_deref().unwrap_or_default()
+    }
+
+    pub fn resource_version(&self) -> &str {
+        self.meta.resource_version.as_deref().unwrap_or_default()
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.meta.generation.unwrap_or_default()
+    }
+
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace(), self.name())
+    }
+
+    pub fn reference(&self) -> Reference {
+        Reference { kind: self.kind.clone(), key: self.key(), uid: self.uid().to_owned() }
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.meta.deletion_timestamp.is_some()
+    }
+
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers().iter().any(|held| held == finalizer)
+    }
+
+    pub fn finalizers(&self) -> &[String] {
+        self.meta.finalizers.as_deref().unwrap_or_default()
+    }
+
+    pub fn owners(&self) -> &[OwnerReference] {
+        self.meta.owner_references.as_deref().unwrap_or_default()
+    }
+
+    /// The one owner that controls this object, if any.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owners().iter().find(|owner| owner.controller == Some(true))
+    }
+
+    /// The reference by which a child says that this object controls it.
+    pub fn controller_reference(&self) -> Value {
+        serde_json::json!({
+            "apiVersion": self.kind.api_version(), "kind": self.kind.kind, "name": self.name(), "uid": self.uid(),
+            "controller": true, "blockOwnerDeletion": true,
+        })
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.meta.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.meta.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub fn status(&self) -> &Value {
+        self.raw.get("status").unwrap_or(&Value::Null)
+    }
+
+    /// The object as a `K`, decoded at most once per version for the first type asked for.
+    ///
+    /// # Errors
+    /// When the manifest does not have the shape of `K`.
+    pub fn parse<K: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<K>, Malformed> {
+        let typed = self.typed.get_or_init(|| {
+            let decoded: Arc<dyn Any + Send + Sync> = Arc::new(self.decode::<K>()?);
+            Ok(decoded)
+        });
+        match typed {
+            Err(malformed) => Err(malformed.clone()),
+            // A second type for the same object is rare and decoded anew.
+            Ok(any) => match Arc::clone(any).downcast::<K>() {
+                Ok(typed) => Ok(typed),
+                Err(_) => self.decode::<K>().map(Arc::new),
+            },
+        }
+    }
+
+    fn decode<K: DeserializeOwned>(&self) -> Result<K, Malformed> {
+        K::deserialize(&self.raw).map_err(|error| Malformed {
+            kind: self.kind.to_string(),
+            name: self.key().to_string(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the content: it may be a Secret's (I6).
+        write!(f, "{} {}@{}", self.kind, self.key(), self.resource_version())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
+
+    #[test]
+    fn the_typed_form_is_made_once_and_shared() {
+        let raw = json!({"metadata": {"name": "a", "namespace": "n"}, "data": {"k": "v"}});
+        let object = Object::new(CONFIG_MAP, raw).unwrap();
+        let (first, second) = (object.parse::<ConfigMap>().unwrap(), object.parse::<ConfigMap>().unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(object.key().to_string(), "n/a");
+    }
+
+    #[test]
+    fn a_wrong_shape_is_a_fact_that_names_the_object_and_the_problem() {
+        let object = Object::new(CONFIG_MAP, json!({"metadata": {"name": "a"}, "data": 7})).unwrap();
+        let malformed = object.parse::<ConfigMap>().unwrap_err();
+        assert!(malformed.to_string().contains("ConfigMap a"), "{malformed}");
+        let malformed =
+            Object::new(CONFIG_MAP, json!({"metadata": {"name": "b", "labels": []}})).unwrap_err();
+        assert_eq!(malformed.name, "b");
+        assert!(Object::new(CONFIG_MAP, json!("text")).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! What a machine may look at: caches, read without waiting and without choosing.
+//!
+//! The loop's informers, the simulator's stale caches and a test's list of manifests are all views.
+
+use std::sync::Arc;
+
+use pawl_api::meta::Kind;
+
+use crate::object::{Key, Object};
+use crate::plan::Refusal;
+
+/// Whether the API server serves a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    Yes,
+    /// The kind is not there (a CRD that is not installed); it may appear later.
+    No,
+}
+
+/// A consistent-enough picture of the cluster: each object at some version, never older than this machine's own
+/// last write to it.
+pub trait View {
+    fn get(&self, kind: &Kind, key: &Key) -> Option<Arc<Object>>;
+
+    /// Everything of a kind, in key order; `None` is all namespaces.
+    fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Arc<Object>>;
+
+    /// The objects of a kind that name this UID in their owner references, in key order.
+    fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>>;
+
+    /// The objects of a kind that carry this label, in key order. The label must be in the watch's `labels`.
+    fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>>;
+
+    /// The objects of every kind that name this UID in their owner references (only for machines on every kind).
+    fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>>;
+
+    fn serves(&self, kind: &Kind) -> Served;
+
+    /// The served kind that an owner reference means: its group and kind decide, for it may have been written against
+    /// a version that is no longer served.
+    fn resolve(&self, api_version: &str, kind: &str) -> Option<Kind>;
+
+    /// The object of a kind that has this UID, wherever it is.
+    fn by_uid(&self, kind: &Kind, uid: &str) -> Option<Arc<Object>> {
+        self.list(kind, None).into_iter().find(|object| object.uid() == uid)
+    }
+
+    /// Every kind that can be listed and deleted (only for machines that look at every kind).
+    fn kinds(&self) -> Vec<Kind>;
+}
+
+/// The group of an `apiVersion`: empty for the core group.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// All that one observation starts from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub view: &'a dyn View,
+    pub me: &'a Arc<Object>,
+    /// What the API server refused for good the last time this object's plan was applied.
+    pub refusals: &'a [Refusal],
+}
+
+impl std::fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("me", self.me).field("refusals", &self.refusals).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! The ground a simulated world stands on: one real API server in memory, its clock, and all that ever happened on it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use jiff::{SignedDuration, Timestamp};
+use pawl_api::meta::{Kind, names};
+use pawl_apiserver::{ChangeType, Env, Ids, Server};
+use pawl_machines::object::{Key, Object};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// When simulated time begins.
+pub const DAWN: Timestamp = Timestamp::constant(1_750_000_000, 0);
+
+/// Time and identities for the server. A UID is a function of what the object is and how often it was made, so that
+/// two runs of a scenario name their objects alike whatever happened in between.
+#[derive(Debug)]
+pub struct SimEnv {
+    state: Mutex<EnvState>,
+}
+
+#[derive(Debug)]
+struct EnvState {
+    now: Timestamp,
+    made: BTreeMap<String, u32>,
+}
+
+impl SimEnv {
+    fn new() -> Self {
+        Self { state: Mutex::new(EnvState { now: DAWN, made: BTreeMap::new() }) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, EnvState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set(&self, now: Timestamp) {
+        self.state().now = now;
+    }
+
+    pub fn jump(&self, by: SignedDuration) {
+        let mut state = self.state();
+        state.now = state.now.checked_add(by).unwrap_or(state.now);
+    }
+}
+
+impl Env for SimEnv {
+    fn now(&self) -> Timestamp {
+        self.state().now
+    }
+
+    fn uid(&self, of: &str) -> String {
+        let mut state = self.state();
+        let count = state.made.entry(of.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+        let hex = names::hash(&[of, &count.to_string()], 32);
+        let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
+        format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
+    }
+
+    fn suffix(&self) -> String {
+        let mut state = self.state();
+        let count = state.made.entry("generateName".to_owned()).and_modify(|count| *count += 1).or_insert(1);
+        format!("{count:05}")
+    }
+}
+
+/// The definitions that scenarios use, made once.
+fn crds() -> &'static [Value] {
+    static CRDS: std::sync::LazyLock<Vec<Value>> = std::sync::LazyLock::new(|| {
+        let used = |name: &str| name.ends_with("terrakojo.io");
+        let all = pawl_api::crds::all().into_iter();
+        all.filter(|crd| crd.metadata.name.as_deref().is_some_and(used))
+            .filter_map(|crd| serde_json::to_value(crd).ok())
+            .collect()
+    });
+    &CRDS
+}
+
+/// What happened to one object, once.
+#[derive(Clone, Debug)]
+pub struct Happened {
+    pub revision: u64,
+    pub what: ChangeType,
+    /// As it was after; for a deletion, as it was last.
+    pub object: Arc<Object>,
+}
+
+/// A server, and the record of it.
+#[derive(Debug)]
+pub struct Ground {
+    pub server: Server,
+    pub env: Arc<SimEnv>,
+    /// Everything since the beginning, in order of revision.
+    pub history: Vec<Happened>,
+    /// Per kind, where in the history its objects are.
+    pub by_kind: BTreeMap<Kind, Vec<usize>>,
+    /// What is there now.
+    pub live: BTreeMap<Kind, BTreeMap<Key, Arc<Object>>>,
+    revision: u64,
+    trace: Trace,
+}
+
+impl Ground {
+    pub fn new(keep_trace: bool) -> Self {
+        let env = Arc::new(SimEnv::new());
+        let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
+        let revision = 0;
+        let trace = Trace::new(keep_trace);
+        let mut ground = Self {
+            server,
+            env,
+            history: Vec::new(),
+            by_kind: BTreeMap::new(),
+            live: BTreeMap::new(),
+            revision,
+            trace,
+        };
+        ground.catch_up();
+        ground
+    }
+
+    /// A ground on which Pawl's own kinds are installed.
+    pub fn with_kinds(keep_trace: bool) -> Self {
+        let mut ground = Self::new(keep_trace);
+        for crd in crds() {
+            if let Err(status) = ground.server.install_crd(crd.clone()) {
+                ground.trace.line(|| format!("a definition was refused: {status:?}"));
+            }
+        }
+        ground.catch_up();
+        ground
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.env.now()
+    }
+
+    pub fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+
+    /// Sends one request and records what it changed.
+    pub fn send(&mut self, who: &str, request: Request<Vec<u8>>) -> (u16, Bytes) {
+        let line = format!("{who}: {} {}", request.method(), request.uri());
+        let body_hash = names::hash(&[&String::from_utf8_lossy(request.body())], 8);
+        let response = self.server.call(request.map(Bytes::from));
+        let code = response.status().as_u16();
+        let now = self.now();
+        self.trace.line(|| format!("{now} {line} {body_hash} -> {code}"));
+        self.catch_up();
+        (code, response.into_body())
+    }
+
+    fn catch_up(&mut self) {
+        let changes = match self.server.changes(self.revision) {
+            Ok(changes) => changes,
+            // Unreachable while every call is followed by this; said in the trace rather than hidden.
+            Err(compacted) => {
+                self.trace.line(|| format!("lost history: {compacted:?}"));
+                return;
+            }
+        };
+        for change in changes {
+            self.revision = change.revision();
+            let kind = kind_of(change.ids());
+            let Ok(object) = Object::new(kind.clone(), change.value()) else { continue };
+            self.by_kind.entry(kind.clone()).or_default().push(self.history.len());
+            let kept = self.live.entry(kind).or_default();
+            match change.change() {
+                ChangeType::Added | ChangeType::Modified => kept.insert(object.key(), Arc::clone(&object)),
+                ChangeType::Deleted => kept.remove(&object.key()),
+            };
+            self.history.push(Happened { revision: self.revision, what: change.change(), object });
+        }
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.live.get(kind)?.get(&Key::new(Some(namespace), name))
+    }
+
+    pub fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Object>> {
+        self.live.get(kind).into_iter().flat_map(BTreeMap::values)
+    }
+}
+
+fn kind_of(ids: &Ids) -> Kind {
+    Kind {
+        group: ids.group.to_string().into(),
+        version: ids.version.to_string().into(),
+        kind: ids.kind.to_string().into(),
+        plural: ids.plural.to_string().into(),
+        namespaced: ids.namespaced,
+    }
+}
+
+/// What was done in which order: the same seed gives the same hash.
+#[derive(Debug)]
+pub struct Trace {
+    hash: Sha256,
+    lines: Option<Vec<String>>,
+}
+
+impl Trace {
+    fn new(keep: bool) -> Self {
+        Self { hash: Sha256::new(), lines: keep.then(Vec::new) }
+    }
+
+    pub fn line(&mut self, line: impl FnOnce() -> String) {
+        let line = line();
+        self.hash.update(line.as_bytes());
+        self.hash.update(b"\n");
+        if let Some(lines) = &mut self.lines {
+            lines.push(line);
+        }
+    }
+
+    pub fn hash(&self) -> String {
+        hex::encode(self.hash.clone().finalize())
+    }
+
+    pub fn lines(&self) -> &[String] {
+        self.lines.as_deref().unwrap_or_default()
+    }
+}
+
+/// A request as a person or a node would send it.
+pub fn request(method: Method, path: &str, content_type: &'static str, body: &Value) -> Request<Vec<u8>> {
+    let mut request = Request::new(if body.is_null() { Vec::new() } else { body.to_string().into_bytes() });
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    let content_type = http::HeaderValue::from_static(content_type);
+    request.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+    request
+}

@@ -1,0 +1,310 @@
+//! The inner simulator: store, machines and faults in one thread with no runtime at all.
+//!
+//! At each moment several things could happen: a watch delivers its next event, an object is looked at, a half-applied
+//! plan sends its next request, the node moves a pod, a person does the next deed. A seeded generator picks one. So
+//! every interleaving has a seed, and a seed is a bug report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use pawl_api::meta::Kind;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
+use pawl_machines::apply::Answer;
+
+use crate::fault::{Fault, Injection};
+use crate::ground::{DAWN, Ground};
+use crate::kubelet;
+use crate::mutant::Guards;
+use crate::oracle::{self, Oracle, Summary, Violation};
+use crate::replica::Replica;
+use crate::scenario::Scenario;
+
+/// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
+const MAX_STEPS: u32 = 50_000;
+
+/// Simulated time after which nothing is awaited any more: longer than the longest back-off and every deadline used.
+const HORIZON: Duration = Duration::from_hours(12);
+
+/// How to run a scenario.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub seed: u64,
+    pub replicas: usize,
+    pub faults: Vec<Injection>,
+    pub guards: Guards,
+    pub keep_trace: bool,
+}
+
+impl Setup {
+    /// One replica, no faults, first come first served: what every other run is compared with.
+    pub fn plain() -> Self {
+        Self { seed: 0, replicas: 1, faults: Vec::new(), guards: Guards::default(), keep_trace: false }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Run {
+    pub summary: Summary,
+    pub violations: Vec<Violation>,
+    pub requests: u32,
+    pub trace_hash: String,
+    pub trace: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Action {
+    Script,
+    Node(usize),
+    Deliver(usize, Kind),
+    Look(usize, Work),
+    Send(usize, usize),
+}
+
+struct World<'a> {
+    setup: &'a Setup,
+    scenario: &'a Scenario,
+    router: Arc<Router>,
+    ground: Ground,
+    replicas: Vec<Replica>,
+    script: std::collections::VecDeque<crate::scenario::Deed>,
+    rng: fastrand::Rng,
+    requests: u32,
+    violations: Vec<Violation>,
+}
+
+/// Runs a scenario once. Compared with the plain run only if `base` is given.
+pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
+    let ground = Ground::with_kinds(setup.keep_trace);
+    let replicas =
+        (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
+    let mut world = World {
+        setup,
+        scenario,
+        router,
+        ground,
+        replicas,
+        script: (scenario.script)().into(),
+        rng: fastrand::Rng::with_seed(setup.seed),
+        requests: 0,
+        violations: Vec::new(),
+    };
+    world.play();
+    world.judge(base)
+}
+
+impl World<'_> {
+    fn play(&mut self) {
+        for _ in 0..MAX_STEPS {
+            let actions = self.actions();
+            if actions.is_empty() {
+                if !self.advance_clock() {
+                    if !self.script.is_empty() {
+                        self.broken(
+                            Oracle::Converges,
+                            format!("{} deeds were never possible", self.script.len()),
+                        );
+                    }
+                    return;
+                }
+                continue;
+            }
+            // Without faults and with one replica the order is fixed, so that the base run is one run.
+            let pick = if self.setup.seed == 0 { 0 } else { self.rng.usize(0..actions.len()) };
+            if let Some(action) = actions.into_iter().nth(pick) {
+                self.act(action);
+            }
+        }
+        self.broken(Oracle::Converges, format!("still busy after {MAX_STEPS} steps"));
+    }
+
+    /// Everything that could happen next, in a fixed order.
+    fn actions(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (index, replica) in self.replicas.iter().enumerate() {
+            actions.extend((0..replica.running()).map(|slot| Action::Send(index, slot)));
+            let kinds = replica.deliverable(&self.ground);
+            actions.extend(kinds.into_iter().map(|kind| Action::Deliver(index, kind)));
+            actions.extend(replica.startable().map(|item| Action::Look(index, item.clone())));
+        }
+        actions.extend((0..kubelet::moves(&self.ground).len()).map(Action::Node));
+        if self.script.front().is_some_and(|deed| (deed.when)(&self.ground)) {
+            actions.push(Action::Script);
+        }
+        actions
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Script => {
+                if let Some(deed) = self.script.pop_front() {
+                    let (code, body) = self.ground.send("person", (deed.request)(&self.ground));
+                    if code >= 300 {
+                        let text = String::from_utf8_lossy(&body).into_owned();
+                        self.broken(Oracle::EndsWell, format!("a deed was answered {code}: {text}"));
+                    }
+                }
+            }
+            Action::Node(index) => {
+                if let Some(request) = kubelet::moves(&self.ground).into_iter().nth(index) {
+                    self.ground.send("node", request);
+                }
+            }
+            Action::Deliver(index, kind) => {
+                if let Some(replica) = self.replicas.get_mut(index) {
+                    replica.deliver(&self.ground, &kind);
+                }
+            }
+            Action::Look(index, item) => {
+                let now = self.ground.now();
+                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now))
+                {
+                    self.broken(Oracle::NoFault, fault.to_string());
+                }
+            }
+            Action::Send(index, slot) => self.send(index, slot),
+        }
+    }
+
+    /// Drives one half-applied plan one request further, through whatever fault waits there.
+    fn send(&mut self, index: usize, slot: usize) {
+        let now = self.ground.now();
+        let jitter = self.rng.f64();
+        let Some(replica) = self.replicas.get_mut(index) else { return };
+        let Some(applying) = replica.applying(slot) else { return };
+        let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
+        let at = self.requests;
+        self.requests += 1;
+        let fault =
+            self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        if let Some(fault) = fault {
+            self.ground.trace().line(|| format!("fault at {at}: {fault}"));
+        }
+        let who = if index == 0 { "replica 0" } else { "replica 1" };
+        let status = |code: u16, reason: &str| {
+            let retry = if code == 429 { r#","details":{"retryAfterSeconds":1}"# } else { "" };
+            (
+                code,
+                format!(
+                    r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#
+                ),
+            )
+        };
+        let injected = match fault {
+            None | Some(Fault::Gone | Fault::Duplicate | Fault::ClockJump { .. }) => None,
+            Some(Fault::CrashBefore) => return self.crash(index),
+            Some(Fault::CrashAfter) => {
+                self.ground.send(who, request);
+                return self.crash(index);
+            }
+            Some(Fault::ReplyLost) => {
+                self.ground.send(who, request.clone());
+                Some(None)
+            }
+            Some(Fault::Timeout) => Some(None),
+            Some(Fault::Conflict) => Some(Some(status(409, "Conflict"))),
+            Some(Fault::TooManyRequests) => Some(Some(status(429, "TooManyRequests"))),
+            Some(Fault::ServerError) => Some(Some(status(500, "InternalError"))),
+            Some(Fault::ServerErrorAfterwards) => {
+                self.ground.send(who, request.clone());
+                Some(Some(status(500, "InternalError")))
+            }
+        };
+        let real = if injected.is_none() { Some(self.ground.send(who, request)) } else { None };
+        let Some(replica) = self.replicas.get_mut(index) else { return };
+        if let Some(applying) = replica.applying(slot) {
+            match (&injected, &real) {
+                (Some(None), _) | (None, None) => applying.answer(Answer::Lost("injected")),
+                (Some(Some((code, body))), _) => {
+                    applying.answer(Answer::Received {
+                        code: *code,
+                        retry_after: None,
+                        body: body.as_bytes(),
+                    });
+                }
+                (None, Some((code, body))) => {
+                    applying.answer(Answer::Received { code: *code, retry_after: None, body });
+                }
+            }
+        }
+        match fault {
+            Some(Fault::Gone) => replica.relist(&self.ground),
+            Some(Fault::Duplicate) => replica.deliver_again(),
+            Some(Fault::ClockJump { seconds }) => {
+                self.ground.env.jump(SignedDuration::from_secs(seconds.into()));
+                self.tick();
+            }
+            _ => {}
+        }
+    }
+
+    /// The process dies and comes back: memory is gone, caches are listed anew.
+    fn crash(&mut self, index: usize) {
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground);
+        if let Some(replica) = self.replicas.get_mut(index) {
+            *replica = fresh;
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.ground.now();
+        for replica in &mut self.replicas {
+            replica.tick(now);
+        }
+    }
+
+    /// Moves on to the next timer; false when there is none within reach.
+    fn advance_clock(&mut self) -> bool {
+        let next = self.replicas.iter().filter_map(Replica::next_timer).min();
+        let end = DAWN.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
+        match next {
+            Some(at) if at <= end => {
+                self.ground.env.set(at.max(self.ground.now()));
+                self.tick();
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    fn judge(mut self, base: Option<&Summary>) -> Run {
+        let (requests, summary) = (self.requests, Summary::of(&self.ground));
+        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines().to_vec());
+        if self.violations.is_empty() {
+            if let Some(base) = base {
+                self.violations.extend(oracle::same_as(base, &summary));
+            }
+            self.violations.extend(oracle::legal_moves(&self.ground.history, pawl_api::phases::tables()));
+            self.violations.extend(oracle::no_orphan(&self.ground));
+            if let Err(what) = (self.scenario.ends_with)(&self.ground) {
+                self.broken(Oracle::EndsWell, what);
+            }
+            self.rest();
+        }
+        Run { summary, violations: self.violations, requests, trace_hash, trace }
+    }
+
+    /// A fresh replica looks at everything once more: nothing is left to say or do.
+    fn rest(&mut self) {
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground);
+        let now = self.ground.now();
+        let items: Vec<Work> = replica.startable().cloned().collect();
+        for item in items {
+            if let Err(fault) = replica.look(&item, now) {
+                self.broken(Oracle::NoFault, fault.to_string());
+            }
+            if let Some(request) = replica.applying(0).and_then(|applying| applying.ask()) {
+                let body = String::from_utf8_lossy(request.body()).into_owned();
+                self.broken(Oracle::Quiet, format!("{} {} {body}", request.method(), request.uri()));
+                return;
+            }
+        }
+    }
+
+    fn broken(&mut self, oracle: Oracle, what: String) {
+        self.violations.push(Violation { oracle, what });
+    }
+}

@@ -1,0 +1,240 @@
+//! One running copy of the controllers, without a runtime: caches that lag, a set of dirty objects, plans half applied.
+//!
+//! It does what the loop in `engine` does, one step at a time and in whatever order the simulation picks. What it
+//! shares with the loop is everything that decides: machines, views, `apply`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use pawl_api::meta::Kind;
+use pawl_apiserver::ChangeType;
+use pawl_engine::caches::Change;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
+use pawl_machines::apply::{Applying, Outcome, Written};
+use pawl_machines::backoff;
+use pawl_machines::cache::World;
+use pawl_machines::machine::Fault;
+use pawl_machines::object::Object;
+use pawl_machines::plan::{Refusal, Wake};
+use pawl_machines::view::{Input, View};
+
+use crate::ground::{Ground, Happened};
+use crate::mutant::Guards;
+
+/// One copy of the controllers.
+#[derive(Debug)]
+pub struct Replica {
+    router: Arc<Router>,
+    guards: Guards,
+    caches: World,
+    /// Per kind, the revision up to which its watch has delivered.
+    progress: BTreeMap<Kind, u64>,
+    /// Per kind, where in the history its watch stands.
+    position: BTreeMap<Kind, usize>,
+    dirty: BTreeSet<Work>,
+    timers: BTreeMap<Work, Timestamp>,
+    failures: BTreeMap<Work, u32>,
+    refusals: BTreeMap<Work, Vec<Refusal>>,
+    awaited: BTreeMap<Work, Vec<Written>>,
+    running: Vec<(Work, Applying)>,
+    last_delivered: Option<Change>,
+}
+
+impl Replica {
+    /// Starts: lists everything, and looks at all of it.
+    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground) -> Self {
+        let mut replica = Self {
+            router: Arc::clone(router),
+            guards,
+            caches: World::default(),
+            progress: BTreeMap::new(),
+            position: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            running: Vec::new(),
+            last_delivered: None,
+        };
+        replica.relist(ground);
+        replica
+    }
+
+    /// Lists everything anew: what happened in between is never seen, only its result.
+    pub fn relist(&mut self, ground: &Ground) {
+        let before = std::mem::take(&mut self.caches);
+        for (kind, objects) in &ground.live {
+            let cache = self.caches.cache(kind);
+            for object in objects.values() {
+                cache.put(Arc::clone(object));
+            }
+            self.progress.insert(kind.clone(), ground.revision());
+            self.position.insert(kind.clone(), ground.by_kind.get(kind).map_or(0, Vec::len));
+        }
+        let vanished = before.kinds().into_iter().flat_map(|kind| before.list(&kind, None));
+        let vanished: Vec<Arc<Object>> =
+            vanished.filter(|object| self.caches.get(object.kind(), &object.key()).is_none()).collect();
+        for object in ground.live.values().flat_map(BTreeMap::values) {
+            let before = before.get(object.kind(), &object.key());
+            self.wake(&Change { before, after: Some(Arc::clone(object)) });
+        }
+        for object in vanished {
+            self.wake(&Change { before: Some(object), after: None });
+        }
+    }
+
+    /// The kinds whose watches have something to deliver.
+    pub fn deliverable(&self, ground: &Ground) -> Vec<Kind> {
+        ground.live.keys().filter(|kind| self.next_event(ground, kind).is_some()).cloned().collect()
+    }
+
+    fn next_event<'g>(&self, ground: &'g Ground, kind: &Kind) -> Option<&'g Happened> {
+        let position = self.position.get(kind).copied().unwrap_or_default();
+        ground.history.get(*ground.by_kind.get(kind)?.get(position)?)
+    }
+
+    /// Delivers the next event of one kind.
+    pub fn deliver(&mut self, ground: &Ground, kind: &Kind) {
+        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else {
+            return;
+        };
+        *self.position.entry(kind.clone()).or_default() += 1;
+        self.progress.insert(kind.clone(), revision);
+        let cache = self.caches.cache(kind);
+        let change = match what {
+            ChangeType::Added | ChangeType::Modified => {
+                Change { before: cache.put(Arc::clone(&object)), after: Some(object) }
+            }
+            // What the event says is newer than what the cache had.
+            ChangeType::Deleted => {
+                cache.remove(&object.key());
+                Change { before: Some(object), after: None }
+            }
+        };
+        self.wake(&change);
+        self.last_delivered = Some(change);
+    }
+
+    /// The last event once more: watches promise at least once, not exactly once.
+    pub fn deliver_again(&mut self) {
+        if let Some(change) = self.last_delivered.clone() {
+            self.wake(&change);
+        }
+    }
+
+    /// Everything that may be looked at now.
+    pub fn startable(&self) -> impl Iterator<Item = &Work> {
+        self.dirty.iter().filter(|item| {
+            let busy =
+                self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
+            !busy && (!self.guards.read_your_writes || self.has_seen_its_writes(item))
+        })
+    }
+
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.values().min().copied()
+    }
+
+    /// Makes dirty whatever is due.
+    pub fn tick(&mut self, now: Timestamp) {
+        let due: Vec<Work> =
+            self.timers.iter().filter(|(_, at)| **at <= now).map(|(item, _)| item.clone()).collect();
+        for item in due {
+            self.timers.remove(&item);
+            self.dirty.insert(item);
+        }
+    }
+
+    /// Observes and decides; what is to be sent is then sent one request at a time.
+    ///
+    /// # Errors
+    /// When the machine decided what it must not.
+    pub fn look(&mut self, item: &Work, now: Timestamp) -> Result<(), Fault> {
+        self.dirty.remove(item);
+        self.timers.remove(item);
+        self.awaited.remove(item);
+        let Some(me) = self.caches.get(&item.kind, &item.key) else {
+            self.failures.remove(item);
+            self.refusals.remove(item);
+            return Ok(());
+        };
+        let Some(machine) = self.router.machine(item) else { return Ok(()) };
+        let refusals = self.refusals.get(item).cloned().unwrap_or_default();
+        let plan = machine.plan(&Input { view: &self.caches, me: &me, refusals: &refusals }, now)?;
+        if let Wake::At(at) = plan.wake {
+            self.timers.insert(item.clone(), at);
+        }
+        let applying = Applying::with_guards(plan, me, now, self.guards.applying);
+        if applying.is_idle() {
+            self.failures.remove(item);
+        } else {
+            self.running.push((item.clone(), applying));
+        }
+        Ok(())
+    }
+
+    /// The plan at `slot`, to be driven one request further.
+    pub fn applying(&mut self, slot: usize) -> Option<&mut Applying> {
+        self.running.get_mut(slot).map(|(_, applying)| applying)
+    }
+
+    /// The plan at `slot` is over.
+    pub fn finish(&mut self, slot: usize, now: Timestamp, jitter: f64) {
+        if slot >= self.running.len() {
+            return;
+        }
+        let (item, applying) = self.running.swap_remove(slot);
+        let Outcome { writes, refusals, failure, lost_notes: _ } = applying.finish();
+        self.awaited.insert(item.clone(), writes);
+        let refused = !refusals.is_empty();
+        if refused {
+            // Decide again at once, knowing what was refused.
+            self.refusals.insert(item.clone(), refusals);
+            self.dirty.insert(item.clone());
+        }
+        if failure.is_some() {
+            let failures = self.failures.entry(item.clone()).or_default();
+            *failures += 1;
+            let wait = backoff::after_error(*failures, jitter);
+            let at = now.checked_add(SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
+            let at = self.timers.get(&item).map_or(at, |earlier| at.min(*earlier));
+            self.timers.insert(item, at);
+        } else if !refused {
+            self.failures.remove(&item);
+        }
+    }
+
+    /// Whether the caches are at least as new as this item's own last writes.
+    fn has_seen_its_writes(&self, item: &Work) -> bool {
+        self.awaited.get(item).into_iter().flatten().all(|written| self.has_seen(written))
+    }
+
+    fn has_seen(&self, written: &Written) -> bool {
+        let Written { kind, key, uid, resource_version, deleted } = written;
+        let progress = self.progress.get(kind).copied().unwrap_or_default();
+        if let Ok(version) = resource_version.parse::<u64>() {
+            if progress >= version {
+                return true;
+            }
+        }
+        match self.caches.get(kind, key) {
+            None => *deleted,
+            Some(cached) => *deleted && (cached.uid() != uid || cached.is_deleting()),
+        }
+    }
+
+    /// Makes dirty whoever is concerned by a change.
+    fn wake(&mut self, change: &Change) {
+        for work in self.router.woken(change, &self.caches) {
+            self.refusals.remove(&work);
+            self.dirty.insert(work);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a simulated world is for: who is in it, what people do to it, and in which order.
+
+use http::{Method, Request};
+use pawl_api::meta::Kind;
+use pawl_machines::machine::AnyMachine;
+use serde_json::{Value, json};
+
+use crate::ground::{Ground, request};
+use crate::mutant::Guards;
+
+/// A world to run.
+pub struct Scenario {
+    pub name: &'static str,
+    /// One line for `pawl sim --list`.
+    pub about: &'static str,
+    pub machines: fn(Guards) -> Vec<AnyMachine>,
+    /// What people do, one after the other.
+    pub script: fn() -> Vec<Deed>,
+    /// What must be true at the end, beside the oracles that hold for all.
+    pub ends_with: fn(&Ground) -> Result<(), String>,
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Scenario").field(&self.name).finish()
+    }
+}
+
+/// One thing that a person does once the world is ready for it. The condition makes runs comparable: the same deeds
+/// meet the same situation, however the machinery got there.
+pub struct Deed {
+    pub when: Box<dyn Fn(&Ground) -> bool>,
+    pub request: Box<dyn Fn(&Ground) -> Request<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Deed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Deed")
+    }
+}
+
+impl Deed {
+    /// Creates an object.
+    pub fn create(kind: Kind, manifest: Value) -> Self {
+        let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+        let mut manifest = manifest;
+        if let Some(fields) = manifest.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), kind.api_version().into());
+            fields.insert("kind".to_owned(), kind.kind.as_ref().into());
+        }
+        Self::always(move |_| {
+            request(Method::POST, &kind.path(namespace.as_deref(), None), "application/json", &manifest)
+        })
+    }
+
+    /// Deletes an object with a propagation policy.
+    pub fn delete(
+        kind: Kind,
+        namespace: Option<&'static str>,
+        name: &'static str,
+        policy: &'static str,
+    ) -> Self {
+        Self::always(move |_| {
+            let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+            request(Method::DELETE, &kind.path(namespace, Some(name)), "application/json", &body)
+        })
+    }
+
+    /// Merge-patches an object.
+    pub fn patch(kind: Kind, namespace: Option<&'static str>, name: &'static str, patch: Value) -> Self {
+        Self::always(move |_| {
+            request(Method::PATCH, &kind.path(namespace, Some(name)), "application/merge-patch+json", &patch)
+        })
+    }
+
+    fn always(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
+        Self { when: Box::new(|_| true), request: Box::new(request) }
+    }
+
+    #[must_use]
+    pub fn when(mut self, when: impl Fn(&Ground) -> bool + 'static) -> Self {
+        self.when = Box::new(when);
+        self
+    }
+}
+
+/// Whether the phase of an object is this.
+pub fn phase_is(kind: Kind, name: &'static str, phase: &'static str) -> impl Fn(&Ground) -> bool {
+    move |ground| {
+        let object = ground.get(&kind, "default", name);
+        object.is_some_and(|object| object.status().get("phase").and_then(Value::as_str) == Some(phase))
+    }
+}

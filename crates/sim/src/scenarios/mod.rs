@@ -1,0 +1,16 @@
+//! Every scenario, by name.
+
+mod garbage;
+mod jobs;
+// mod workflows;
+
+use crate::scenario::Scenario;
+
+/// All of them, in the order in which `pawl sim` runs them.
+pub fn all() -> Vec<Scenario> {
+    [garbage::all(), jobs::all()].into_iter().flatten().collect()
+}
+
+pub fn find(name: &str) -> Option<Scenario> {
+    all().into_iter().find(|scenario| scenario.name == name)
+}

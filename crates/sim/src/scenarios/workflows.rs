@@ -1,0 +1,151 @@
+//! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
+
+use pawl_api::git;
+use pawl_machines::cluster::garbage::Garbage;
+use pawl_machines::cluster::job::Jobs;
+use pawl_machines::git::workflow::Workflows;
+use pawl_machines::machine::AnyMachine;
+use serde_json::{Value, json};
+
+use super::jobs::{JOB, template};
+use crate::ground::Ground;
+use crate::mutant::Guards;
+use crate::scenario::{Deed, Scenario, phase_is};
+
+const WORKFLOW: pawl_api::meta::Kind = git::workflow::KIND;
+const TEMPLATE: pawl_api::meta::Kind = git::workflow_template::KIND;
+const BRANCH: pawl_api::meta::Kind = git::branch::KIND;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "workflow",
+            about: "a Workflow runs its Job once and succeeds",
+            machines,
+            script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
+            ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
+        },
+        Scenario {
+            name: "workflow-fails",
+            about: "a failing Job fails its Workflow, and is not run again",
+            machines,
+            script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
+            ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
+        },
+        Scenario {
+            name: "workflow-late-template",
+            about: "a Workflow waits for its template",
+            machines,
+            script: || {
+                vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(|ground| waits(ground))]
+            },
+            ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
+        },
+        Scenario {
+            name: "workflow-foreign-job",
+            about: "a Job of that name that is somebody else's is left alone",
+            machines,
+            script: || {
+                let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
+                    "spec": {"suspend": true, "template": template(&["exit", "0"])}});
+                vec![branch(), workflow_template(&["exit", "0"]), Deed::create(JOB, theirs), workflow()]
+            },
+            ends_with: |ground| ends_as(ground, "Failed"),
+        },
+        Scenario {
+            name: "workflow-job-removed",
+            about: "a finished Workflow stays finished when its Job is removed",
+            machines,
+            script: || {
+                vec![
+                    branch(),
+                    workflow_template(&["exit", "0"]),
+                    workflow(),
+                    Deed::delete(JOB, Some("default"), "w", "Background").when(phase_is(WORKFLOW, "w", "Succeeded")),
+                ]
+            },
+            ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
+        },
+        Scenario {
+            name: "workflow-delete",
+            about: "a Workflow deleted while it runs stops its Job before it goes",
+            machines,
+            script: || {
+                vec![
+                    branch(),
+                    workflow_template(&["hang"]),
+                    workflow(),
+                    Deed::delete(WORKFLOW, Some("default"), "w", "Background")
+                        .when(phase_is(WORKFLOW, "w", "Running")),
+                ]
+            },
+            ends_with: |ground| {
+                let left = ground.all(&JOB).count() + ground.all(&WORKFLOW).count();
+                if left > 0 {
+                    return Err(format!("{left} objects are left"));
+                }
+                let gone = |kind: &pawl_api::meta::Kind| {
+                    ground.history.iter().rposition(|happened| happened.object.kind() == kind)
+                };
+                if gone(&WORKFLOW) > gone(&JOB) { Ok(()) } else { Err("the Workflow went before its Job".into()) }
+            },
+        },
+        Scenario {
+            name: "workflow-branch-gone",
+            about: "a Workflow without its Branch goes away",
+            machines,
+            script: || vec![workflow_template(&["exit", "0"]), workflow()],
+            ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
+                0 => Ok(()),
+                left => Err(format!("{left} objects are left")),
+            },
+        },
+    ]
+}
+
+fn machines(guards: Guards) -> Vec<AnyMachine> {
+    let workflows = Workflows { finalizer_order: guards.finalizer_order, ..Workflows::default() };
+    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(workflows)]
+}
+
+fn branch() -> Deed {
+    let spec = json!({"owner": "acme", "repository": "infra", "name": "feature", "sha": "a".repeat(40)});
+    Deed::create(BRANCH, json!({"metadata": {"name": "b", "namespace": "default"}, "spec": spec}))
+}
+
+fn workflow_template(command: &[&str]) -> Deed {
+    let spec = json!({"displayName": "Plan", "match": {"paths": ["**"]}, "job": {"template": template(command)}});
+    Deed::create(TEMPLATE, json!({"metadata": {"name": "plan", "namespace": "default"}, "spec": spec}))
+}
+
+fn workflow() -> Deed {
+    let spec = json!({"owner": "acme", "repository": "infra", "branch": "b", "sha": "a".repeat(40),
+        "template": "plan", "path": "envs/prod", "parameters": {"isDefaultBranch": "false"}});
+    Deed::create(WORKFLOW, json!({"metadata": {"name": "w", "namespace": "default"}, "spec": spec}))
+}
+
+fn waits(ground: &Ground) -> bool {
+    ground.get(&WORKFLOW, "default", "w").is_some_and(|workflow| {
+        workflow.status().get("conditions").and_then(Value::as_array).into_iter().flatten().any(|condition| {
+            condition.get("type").and_then(Value::as_str) == Some("TemplateFound")
+                && condition.get("status").and_then(Value::as_str) == Some("False")
+        })
+    })
+}
+
+fn one_job(ground: &Ground) -> Result<(), String> {
+    let made = ground
+        .history
+        .iter()
+        .filter(|happened| {
+            *happened.object.kind() == JOB && happened.what == pawl_apiserver::ChangeType::Added
+        })
+        .count();
+    if made == 1 { Ok(()) } else { Err(format!("{made} Jobs were made")) }
+}
+
+fn ends_as(ground: &Ground, phase: &str) -> Result<(), String> {
+    let status = ground.get(&WORKFLOW, "default", "w").map(|workflow| workflow.status().clone());
+    let found = status.as_ref().and_then(|status| status.get("phase")).and_then(Value::as_str);
+    if found == Some(phase) { Ok(()) } else { Err(format!("the Workflow is not {phase}: {status:?}")) }
+}
