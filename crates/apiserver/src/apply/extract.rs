@@ -61,6 +61,21 @@ pub(crate) fn with_named_fields(set: &FieldSet, ty: Type<'_>) -> FieldSet {
     FieldSet::rebuild(members, children)
 }
 
+/// The set as today's schema has it: what became one piece since is owned as one piece.
+pub(crate) fn reconciled(set: &FieldSet, ty: Type<'_>) -> FieldSet {
+    let mut members: BTreeSet<Element> = set.members().clone();
+    let mut children = BTreeMap::new();
+    for (element, child) in set.children() {
+        let below = ty.below(element);
+        if below.is_whole() {
+            members.insert(element.clone());
+        } else {
+            children.insert(element.clone(), reconciled(child, below));
+        }
+    }
+    FieldSet::rebuild(members, children)
+}
+
 /// Everything that keeps an applied configuration from being read with the schema.
 pub(crate) fn misfits(ty: Type<'_>, value: &Value) -> Vec<String> {
     let mut found = Vec::new();

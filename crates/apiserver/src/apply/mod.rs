@@ -128,6 +128,7 @@ pub fn apply(
     readable(applied, ty, writer)?;
     let live_or_empty = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let mut managed = Managed::decode(&live_or_empty)?;
+    managed.reconcile(ty);
     let bare = without_managed_fields(&live_or_empty);
     if managed.0.is_empty() && live.is_some() {
         let empty = Value::Object(Map::new());
@@ -196,6 +197,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
             Ok(_) | Err(_) => of_live(),
         }
     };
+    managed.reconcile(ty);
     let bare_live = without_managed_fields(live_or_empty);
     let bare_new = without_managed_fields(new);
     track(&bare_live, &bare_new, ty, writer, &mut managed);
@@ -510,6 +512,19 @@ mod tests {
             "f:env": {"k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}},
         }}}}}});
         assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], want);
+    }
+
+    #[test]
+    fn a_list_that_became_one_piece_is_owned_as_one_piece() {
+        let live = apply(None, &config(json!({"set": ["x", "y"]})), &thing(), &by("one", 1), false).unwrap();
+        let list = json!({"type": "array", "items": {"type": "string"}});
+        let spec = json!({"type": "object", "properties": {"set": list}});
+        let now = Schema::compile(&json!({"type": "object", "properties": {"spec": spec}}), "s").unwrap();
+        let clash =
+            apply(Some(&live), &config(json!({"set": ["z"]})), &now, &by("two", 2), false).unwrap_err();
+        assert_eq!(clash.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.set");
+        let mine = apply(Some(&live), &config(json!({"set": ["z"]})), &now, &by("one", 2), false).unwrap();
+        assert_eq!(mine["spec"]["set"], json!(["z"]));
     }
 
     #[test]

@@ -250,7 +250,7 @@ fn resource_fields(object: &Value, fields: &mut HashMap<Key, Cel>) {
 }
 
 /// Of unknown type: preserved whole, and not for rules to look into.
-fn is_untyped(node: &Node) -> bool {
+pub(super) fn is_untyped(node: &Node) -> bool {
     let bare = node.types.is_none() && !node.int_or_string;
     bare || node.items.as_deref().is_some_and(is_untyped) || node.additional.each().is_some_and(is_untyped)
 }
@@ -301,7 +301,7 @@ const RESERVED: [&str; 18] = [
 ];
 
 /// A field's name as a CEL identifier; `None` for names that cannot be one.
-fn escape(name: &str) -> Option<String> {
+pub(super) fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Compiles a whole `openAPIV3Schema`.
 pub(super) fn structural(schema: &Value, at: &str) -> Result<Node, Vec<FieldError>> {
-    let mut compiler = Compiler { errors: Vec::new() };
+    let mut compiler = Compiler { errors: Vec::new(), uncorrelated: 0 };
     let node = compiler.node(schema, at, Place::Root, 0);
     if let Some(meta) = node.properties.get("metadata") {
         compiler.metadata(meta, &property(at, "metadata"));
@@ -61,6 +61,8 @@ const STRUCTURE: [&str; 14] = [
 
 pub(super) struct Compiler {
     pub(super) errors: Vec<FieldError>,
+    /// How many lists without keys lie around the node at hand.
+    uncorrelated: usize,
 }
 
 impl Compiler {
@@ -88,7 +90,7 @@ impl Compiler {
         self.extensions(map, at, &mut node);
         let limits = self.limits(map, at, &node, depth);
         node.limits = limits;
-        node.rules = self.rules(map, at, &node);
+        node.rules = self.rules(map, at, &node, matches!(place, Place::Root));
         node.has_rules = has_rules(&node);
         self.check_default(&node, at);
         node
@@ -212,7 +214,11 @@ impl Compiler {
                 None
             }
             Some(raw) => {
-                Some(Arc::new(self.node(raw, &child(at, "items"), below(None, Place::Item), depth + 1)))
+                let keyed = map.get("x-kubernetes-list-type") == Some(&json!("map"));
+                self.uncorrelated += usize::from(!keyed);
+                let items = self.node(raw, &child(at, "items"), below(None, Place::Item), depth + 1);
+                self.uncorrelated -= usize::from(!keyed);
+                Some(Arc::new(items))
             }
         };
         if node.types == Types::ARRAY && node.items.is_none() && !matches!(place, Place::Restriction { .. }) {
@@ -350,7 +356,7 @@ impl Compiler {
         }
     }
 
-    fn rules(&mut self, map: &Map<String, Value>, at: &str, node: &Node) -> Box<[Rule]> {
+    fn rules(&mut self, map: &Map<String, Value>, at: &str, node: &Node, resource: bool) -> Box<[Rule]> {
         let at = child(at, "x-kubernetes-validations");
         let raw =
             map.get("x-kubernetes-validations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -359,6 +365,17 @@ impl Compiler {
             let at = index(&at, i);
             match Rule::compile(raw, &at) {
                 Ok(rule) => {
+                    if let Some((key, why)) = rule.misfit(node, resource || node.embedded_resource) {
+                        self.errors.push(FieldError::invalid(child(&at, key), &json!(rule.source()), why));
+                    }
+                    if rule.transition && self.uncorrelated > 0 {
+                        let detail = "oldSelf cannot be used on the uncorrelatable portion of the schema: items of this list cannot be told apart";
+                        self.errors.push(FieldError::invalid(
+                            child(&at, "rule"),
+                            &json!(rule.source()),
+                            detail,
+                        ));
+                    }
                     if let Some(path) = rule.field().filter(|path| !has_field(node, path)) {
                         let detail = "fieldPath must be a valid path";
                         self.errors.push(FieldError::invalid(child(&at, "fieldPath"), &json!(path), detail));
@@ -531,6 +548,22 @@ mod tests {
         let labels = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {
             "name": {"type": "string", "maxLength": 9}, "labels": {"type": "object"}}}}});
         assert_eq!(refused(labels).field, "s.properties[metadata].properties[labels]");
+    }
+
+    #[test]
+    fn items_without_keys_have_no_older_selves_to_compare_with() {
+        let list = |kind: &str| {
+            json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": if kind == "map" { json!(["n"]) } else { json!([]) },
+                "items": {"type": "object", "required": ["n"], "properties": {"n": {"type": "string"}}, "x-kubernetes-map-type": "atomic",
+                    "x-kubernetes-validations": [{"rule": "self.n == oldSelf.n"}]}})
+        };
+        assert_eq!(refusals(list("map")), Vec::<String>::new());
+        for kind in ["atomic", "set"] {
+            assert_eq!(
+                refusals(list(kind)),
+                ["FieldValueInvalid s.properties[spec].items.x-kubernetes-validations[0].rule"]
+            );
+        }
     }
 
     #[test]

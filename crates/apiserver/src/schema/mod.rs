@@ -23,6 +23,7 @@
 //! | `format` | is this string a date, an address, a UUID…? |
 //! | `rules` | which CEL rules does the object break? |
 //! | `cel` | what does a CEL expression see and mean? |
+//! | `typecheck` | does a rule speak of fields that exist? |
 //! | `cost` | would a rule take too long on this object? |
 
 mod builtin;
@@ -35,6 +36,7 @@ mod format;
 mod pattern;
 mod prune;
 mod rules;
+mod typecheck;
 mod validate;
 
 use crate::validation::FieldError;

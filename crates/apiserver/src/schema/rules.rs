@@ -8,7 +8,7 @@
 
 use super::cel::{FUNCTIONS, execute, expression, to_cel};
 use super::validate::{correlate, item_key};
-use super::{ListType, MAX_DEPTH, Node, child, cost, index};
+use super::{ListType, MAX_DEPTH, Node, child, cost, index, typecheck};
 use crate::validation::{CauseReason, FieldError, NO_FIELD};
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Expression;
@@ -87,6 +87,21 @@ impl Rule {
             field,
             optional_old: raw.get("optionalOldSelf") == Some(&Value::Bool(true)),
         })
+    }
+
+    /// Why the rule makes no sense on `node`, with the key that says it.
+    pub(super) fn misfit(&self, node: &Node, resource: bool) -> Option<(&'static str, String)> {
+        let check = |expression| typecheck::check(expression, node, resource, self.optional_old);
+        let failed = |why: String| format!("compilation failed: {why}");
+        if let Err(why) = check(&self.expression) {
+            return Some(("rule", failed(why)));
+        }
+        let message = self.message_expression.as_ref().map(check);
+        message.and_then(Result::err).map(|why| ("messageExpression", failed(why)))
+    }
+
+    pub(super) fn source(&self) -> &str {
+        &self.source
     }
 
     /// The field the rule blames, if it names one below its own.
@@ -319,7 +334,8 @@ mod tests {
             "map": {"type": "object", "additionalProperties": {"type": "integer"}},
             "at": {"type": "string", "format": "date-time"}, "for": {"type": "string", "format": "duration"},
             "raw": {"type": "string", "format": "byte"}, "ratio": {"type": "number"},
-            "ios": {"x-kubernetes-int-or-string": true}, "inner": {"type": "object", "properties": {"z": {"type": "string"}}},
+            "ios": {"x-kubernetes-int-or-string": true}, "inner": {"type": "object", "properties": {"z": {"type": "string"}, "absent": {"type": "string"}}},
+            "gone": {"type": "string"},
         });
         let value = json!({
             "a": "abc", "x-y": "dash", "a__b": "under", "namespace": "ns", "list": ["b", "a"], "map": {"k.l": 1},
@@ -339,8 +355,8 @@ mod tests {
             "quantity('1Gi').isGreaterThan(quantity('1G'))",
             "cel.bind(n, self.list.size(), n == 2 && n < 3)",
             "self.?inner.?z.orValue('none') == 'q'",
-            "self.inner.?nope.orValue('none') == 'none'",
-            "!self.?nope.hasValue()",
+            "self.inner.?absent.orValue('none') == 'none'",
+            "!self.?gone.hasValue()",
             "self.list.map(x, x + '!') == ['b!', 'a!']",
             "self.list.filter(x, x == 'a').size() == 1",
             "self.list.isSorted() == false",
