@@ -43,6 +43,7 @@ use jiff::Timestamp;
 use managed::{Managed, Operation, Owned, Owner};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::LazyLock;
 use types::Type;
 
 pub use fields::FieldsError;
@@ -156,7 +157,7 @@ pub fn apply(
     dispossess(&mut managed, Some(&owner), &changes);
     // Only now: while pruning, the name an applier gives counts as a field it keeps.
     if let Some(mine) = managed.0.get_mut(&owner) {
-        mine.fields = mine.fields.difference(&untracked());
+        mine.fields = mine.fields.difference(untracked());
     }
     managed.0.retain(|_, owned| !owned.fields.is_empty());
 
@@ -198,9 +199,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
         }
     };
     managed.reconcile(ty);
-    let bare_live = without_managed_fields(live_or_empty);
-    let bare_new = without_managed_fields(new);
-    track(&bare_live, &bare_new, ty, writer, &mut managed);
+    track(live_or_empty, new, ty, writer, &mut managed);
     managed.cap_updaters();
     managed.write(new);
 }
@@ -209,7 +208,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
 fn track(live: &Value, new: &Value, ty: Type<'_>, writer: &Writer<'_>, managed: &mut Managed) {
     let changes = compare::changes(ty, live, new).without(&resets(writer));
     dispossess(managed, None, &changes);
-    let mine = changes.set().difference(&untracked());
+    let mine = changes.set().difference(untracked());
     if mine.is_empty() {
         return;
     }
@@ -299,7 +298,12 @@ fn readable(applied: &Value, ty: Type<'_>, writer: &Writer<'_>) -> Result<(), Ap
 }
 
 /// Metadata nobody owns: identity, and what the server writes itself.
-fn untracked() -> FieldSet {
+fn untracked() -> &'static FieldSet {
+    static UNTRACKED: LazyLock<FieldSet> = LazyLock::new(untracked_fields);
+    &UNTRACKED
+}
+
+fn untracked_fields() -> FieldSet {
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
         set.insert(&[Element::field(name)]);

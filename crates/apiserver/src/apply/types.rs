@@ -62,6 +62,11 @@ impl<'a> Type<'a> {
         self.node.is_some_and(|n| !n.types.is_none() || n.int_or_string) && self.shape(None) == Shape::Leaf
     }
 
+    /// Whether this is the ledger of ownership itself, which nobody owns.
+    pub(crate) fn is_ledger(self, field: &str) -> bool {
+        field == "managedFields" && self.node.is_some_and(|n| std::ptr::eq(n, object_meta()))
+    }
+
     /// Whether the schema names this field, as opposed to its being the key of a map.
     pub(crate) fn names(self, field: &str) -> bool {
         (self.resource && is_resource_field(field))

@@ -26,6 +26,7 @@
 //! | `typecheck` | does a rule speak of fields that exist? |
 //! | `cost` | would a rule take too long on this object? |
 
+mod at;
 mod builtin;
 mod cel;
 mod compile;

@@ -6,10 +6,11 @@
 //! Two guards stand around an interpreter that knows no budget: `cost` refuses a rule whose loops would run
 //! too often on this object, and a panic inside it is an error of the rule.
 
+use super::at::At;
 use super::cel::{FUNCTIONS, execute, expression, to_cel};
 use super::validate::{correlate, item_key};
-use super::{ListType, MAX_DEPTH, Node, child, cost, index, typecheck};
-use crate::validation::{CauseReason, FieldError, NO_FIELD};
+use super::{ListType, MAX_DEPTH, Node, child, cost, typecheck};
+use crate::validation::{CauseReason, FieldError};
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, Value as Cel};
@@ -38,7 +39,7 @@ const MESSAGE_MAX_BYTES: usize = 5 << 10;
 pub(super) fn evaluate(node: &Node, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut budget = cost::Budget::default();
     let visit = Visit { node, value: object, old, root: true };
-    visit.walk("", 0, &mut budget, errors);
+    visit.walk(&At::ROOT, 0, &mut budget, errors);
 }
 
 impl Rule {
@@ -119,21 +120,21 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn walk(&self, path: &str, depth: usize, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
+    fn walk(&self, path: &At<'_>, depth: usize, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
         if !self.node.has_rules || depth > MAX_DEPTH || self.value.is_null() {
             return;
         }
         if !self.node.rules.is_empty() {
             self.judge(path, budget, errors);
         }
-        let mut below = |node: &Node, value: &Value, old: Option<&Value>, path: String| {
-            Visit { node, value, old, root: false }.walk(&path, depth + 1, budget, errors);
+        let mut below = |node: &Node, value: &Value, old: Option<&Value>, path: &At<'_>| {
+            Visit { node, value, old, root: false }.walk(path, depth + 1, budget, errors);
         };
         match self.value {
             Value::Object(map) => {
                 for (name, value) in map {
                     if let Some(field) = self.node.field(name) {
-                        below(field, value, self.old.and_then(|o| o.get(name)), child(path, name));
+                        below(field, value, self.old.and_then(|o| o.get(name)), &path.field(name));
                     }
                 }
             }
@@ -145,14 +146,14 @@ impl Visit<'_> {
                         ListType::Map(_) => before.get(&item_key(self.node, item)).copied(),
                         ListType::Atomic | ListType::Set => None,
                     };
-                    below(node, item, old, index(path, i));
+                    below(node, item, old, &path.item(i));
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    fn judge(&self, path: &str, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
+    fn judge(&self, path: &At<'_>, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
         FUNCTIONS.with(|functions| {
             let mut scope = functions.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(self.node, self.value, self.root, 0));
@@ -206,11 +207,10 @@ impl Visit<'_> {
         }
     }
 
-    fn error(&self, rule: &Rule, path: &str, detail: &str) -> FieldError {
-        let field = match (rule.field(), path) {
-            (Some(field), _) => child(path, field),
-            (None, "") => NO_FIELD.to_owned(),
-            (None, path) => path.to_owned(),
+    fn error(&self, rule: &Rule, path: &At<'_>, detail: &str) -> FieldError {
+        let field = match rule.field() {
+            Some(field) => String::from(&path.field(field)),
+            None => String::from(path),
         };
         // Composite values are named by their type: showing them whole would bury the message.
         let shown = match self.value {
