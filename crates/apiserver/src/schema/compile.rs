@@ -364,7 +364,7 @@ impl Compiler {
         for (i, raw) in raw.iter().enumerate() {
             let at = index(&at, i);
             match Rule::compile(raw, &at) {
-                Ok(rule) => {
+                Ok(mut rule) => {
                     if let Some((key, why)) = rule.misfit(node, resource || node.embedded_resource) {
                         self.errors.push(FieldError::invalid(child(&at, key), &json!(rule.source()), why));
                     }

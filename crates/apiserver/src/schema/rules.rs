@@ -90,14 +90,15 @@ impl Rule {
         })
     }
 
-    /// Why the rule makes no sense on `node`, with the key that says it.
-    pub(super) fn misfit(&self, node: &Node, resource: bool) -> Option<(&'static str, String)> {
-        let check = |expression| typecheck::check(expression, node, resource, self.optional_old);
+    /// Fits the rule to the node it stands on. The answer is why it makes no sense there, with the key that says it.
+    pub(super) fn misfit(&mut self, node: &Node, resource: bool) -> Option<(&'static str, String)> {
+        let optional_old = self.optional_old;
+        let check = |expression: &mut Expression| typecheck::check(expression, node, resource, optional_old);
         let failed = |why: String| format!("compilation failed: {why}");
-        if let Err(why) = check(&self.expression) {
+        if let Err(why) = check(&mut self.expression) {
             return Some(("rule", failed(why)));
         }
-        let message = self.message_expression.as_ref().map(check);
+        let message = self.message_expression.as_mut().map(check);
         message.and_then(Result::err).map(|why| ("messageExpression", failed(why)))
     }
 
@@ -365,6 +366,24 @@ mod tests {
             wrong.extend(errors(schema, value.clone(), None));
         }
         assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn lists_with_identities_are_equal_in_any_order() {
+        let set = |kind: &str, rule: &str| {
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": kind,
+                "x-kubernetes-validations": [{"rule": rule, "message": "m"}]})
+        };
+        let (new, old) = (json!(["a", "b"]), json!(["b", "a"]));
+        for (kind, rule, holds) in [
+            ("set", "self == oldSelf", true),
+            ("set", "self != oldSelf", false),
+            ("atomic", "self == oldSelf", false),
+            ("set", "self.size() == oldSelf.size() && self == oldSelf", true),
+        ] {
+            let found = errors(set(kind, rule), new.clone(), Some(old.clone()));
+            assert_eq!(found.is_empty(), holds, "{kind} {rule} {found:?}");
+        }
     }
 
     #[test]

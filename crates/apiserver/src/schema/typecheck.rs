@@ -3,10 +3,13 @@
 //! A misspelled field would make a rule fail on every object, long after its author is gone; like the real
 //! server, the schema refuses such a rule. What an expression's parts are is followed as far as the schema
 //! tells: through fields, items, loops and bound names. Anything computed may be anything.
+//!
+//! The same knowledge settles what `==` means between two lists whose items have identities: their order
+//! does not matter, so the comparison becomes `sets.equivalent`.
 
 use super::cel::{escape, is_untyped};
-use super::{Node, Types};
-use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, operators};
+use super::{ListType, Node, Types};
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, operators};
 use kube_cel::cel::parser::Expression;
 
 /// What is known of a value.
@@ -24,40 +27,49 @@ enum Known<'a> {
 
 /// Checks every field that a rule on `node` speaks of.
 pub(super) fn check(
-    rule: &Expression,
+    rule: &mut Expression,
     node: &Node,
     resource: bool,
     optional_old: bool,
 ) -> Result<(), String> {
     let own = Known::Typed { node, resource };
     let old = if optional_old { Known::Anything } else { own };
-    let mut scope = vec![("self", own), ("oldSelf", old)];
+    let mut scope = vec![("self".to_owned(), own), ("oldSelf".to_owned(), old)];
     infer(rule, &mut scope).map(drop)
 }
 
-fn infer<'a, 'e>(expr: &'e Expression, scope: &mut Vec<(&'e str, Known<'a>)>) -> Result<Known<'a>, String> {
-    match &expr.expr {
+/// The names in sight, innermost last.
+type Scope<'a> = Vec<(String, Known<'a>)>;
+
+fn infer<'a>(expr: &mut Expression, scope: &mut Scope<'a>) -> Result<Known<'a>, String> {
+    match &mut expr.expr {
         Expr::Ident(name) => {
             Ok(scope.iter().rev().find(|(n, _)| n == name).map_or(Known::Anything, |(_, known)| *known))
         }
         Expr::Unspecified | Expr::Literal(_) => Ok(Known::Anything),
-        Expr::Select(select) => infer(&select.operand, scope)?.field(&select.field),
+        Expr::Select(select) => infer(&mut select.operand, scope)?.field(&select.field),
         Expr::List(list) => {
-            list.elements.iter().try_for_each(|e| infer(e, scope).map(drop))?;
+            list.elements.iter_mut().try_for_each(|e| infer(e, scope).map(drop))?;
             Ok(Known::Anything)
         }
-        Expr::Map(map) => entries(map.entries.iter().map(|e| &e.expr), scope),
-        Expr::Struct(s) => entries(s.entries.iter().map(|e| &e.expr), scope),
+        Expr::Map(map) => entries(map.entries.iter_mut().map(|e| &mut e.expr), scope),
+        Expr::Struct(s) => entries(s.entries.iter_mut().map(|e| &mut e.expr), scope),
         Expr::Call(call) => {
-            if let Some(target) = &call.target {
+            if let Some(target) = &mut call.target {
                 infer(target, scope)?;
             }
             let mut args = Vec::with_capacity(call.args.len());
-            for arg in &call.args {
+            for arg in &mut call.args {
                 args.push(infer(arg, scope)?);
             }
-            match (call.func_name.as_str(), args.first()) {
-                (operators::INDEX, Some(of)) => Ok(of.element()),
+            match (call.func_name.as_str(), args.as_slice()) {
+                (operators::INDEX, [of, _]) => Ok(of.element()),
+                (operators::EQUALS | operators::NOT_EQUALS, [a, b])
+                    if a.is_unordered() && b.is_unordered() =>
+                {
+                    expr.expr = equivalent(call);
+                    Ok(Known::Anything)
+                }
                 (_, _) => Ok(Known::Anything),
             }
         }
@@ -65,40 +77,52 @@ fn infer<'a, 'e>(expr: &'e Expression, scope: &mut Vec<(&'e str, Known<'a>)>) ->
     }
 }
 
+/// `a == b` as `sets.equivalent(a, b)`, and `a != b` as its opposite.
+fn equivalent(call: &CallExpr) -> Expr {
+    let ided = |expr| Expression { id: 0, expr };
+    let sets = Some(Box::new(ided(Expr::Ident("sets".to_owned()))));
+    let same = CallExpr { func_name: "equivalent".to_owned(), target: sets, args: call.args.clone() };
+    match call.func_name.as_str() {
+        operators::NOT_EQUALS => Expr::Call(CallExpr {
+            func_name: operators::LOGICAL_NOT.to_owned(),
+            target: None,
+            args: vec![ided(Expr::Call(same))],
+        }),
+        _ => Expr::Call(same),
+    }
+}
+
 fn entries<'a, 'e>(
-    entries: impl Iterator<Item = &'e EntryExpr>,
-    scope: &mut Vec<(&'e str, Known<'a>)>,
+    entries: impl Iterator<Item = &'e mut EntryExpr>,
+    scope: &mut Scope<'a>,
 ) -> Result<Known<'a>, String> {
     for entry in entries {
         match entry {
             EntryExpr::MapEntry(e) => {
-                infer(&e.key, scope)?;
-                infer(&e.value, scope)?;
+                infer(&mut e.key, scope)?;
+                infer(&mut e.value, scope)?;
             }
             EntryExpr::StructField(f) => {
-                infer(&f.value, scope)?;
+                infer(&mut f.value, scope)?;
             }
         }
     }
     Ok(Known::Anything)
 }
 
-fn comprehension<'a, 'e>(
-    c: &'e ComprehensionExpr,
-    scope: &mut Vec<(&'e str, Known<'a>)>,
-) -> Result<Known<'a>, String> {
-    let range = infer(&c.iter_range, scope)?;
-    let start = infer(&c.accu_init, scope)?;
+fn comprehension<'a>(c: &mut ComprehensionExpr, scope: &mut Scope<'a>) -> Result<Known<'a>, String> {
+    let range = infer(&mut c.iter_range, scope)?;
+    let start = infer(&mut c.accu_init, scope)?;
     let item = match range {
         Known::Typed { node, .. } if node.types == Types::ARRAY => range.element(),
         // A loop over a map sees its keys.
         Known::Typed { .. } | Known::Metadata | Known::Anything => Known::Anything,
     };
     let depth = scope.len();
-    scope.extend([(c.iter_var.as_str(), item), (c.accu_var.as_str(), start)]);
-    infer(&c.loop_cond, scope)?;
-    infer(&c.loop_step, scope)?;
-    infer(&c.result, scope)?;
+    scope.extend([(c.iter_var.clone(), item), (c.accu_var.clone(), start)]);
+    infer(&mut c.loop_cond, scope)?;
+    infer(&mut c.loop_step, scope)?;
+    infer(&mut c.result, scope)?;
     scope.truncate(depth);
     Ok(Known::Anything)
 }
@@ -127,6 +151,11 @@ impl<'a> Known<'a> {
                 Err(format!("type '{}' does not support field selection", node.types.names()))
             }
         }
+    }
+
+    /// A list whose items have identities: their order says nothing.
+    fn is_unordered(self) -> bool {
+        matches!(self, Self::Typed { node, .. } if node.types == Types::ARRAY && node.list != ListType::Atomic)
     }
 
     /// What an index or a loop yields.
