@@ -81,7 +81,7 @@ impl Walk {
                 }
                 let names: BTreeSet<&String> =
                     old_map.into_iter().chain(new_map).flat_map(|m| m.keys()).collect();
-                for name in names {
+                for name in names.into_iter().filter(|name| !ty.is_ledger(name)) {
                     let (old, new) = (old_map.and_then(|m| m.get(name)), new_map.and_then(|m| m.get(name)));
                     self.path.push(Element::field(name));
                     self.compare(ty.field(name), old, new, false);
