@@ -200,6 +200,8 @@ fn follow(
 ) -> Plan<WorkflowStatus> {
     let (phase, reason, message) = phase_of(job);
     let status = job.status.as_ref();
+    // A Job was made from it, whether or not this cache has seen the template, or the status that said so was lost.
+    report.template_found();
     report.status.job_ref = Some(JobRef { name: object.name().to_owned(), uid: object.uid().to_owned() });
     report.status.start_time = status.and_then(|status| status.start_time.clone());
     if phase.is_terminal() {
@@ -258,8 +260,7 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
                 .waiting(waiting);
         }
     };
-    let message = format!("WorkflowTemplate {} is there", spec.template);
-    report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
+    report.template_found();
     let built = job_template::build(Ingredients {
         workflow: &observed.me,
         spec,
@@ -373,6 +374,11 @@ impl<'a> Report<'a> {
         let mut status = observed.workflow.status.clone().unwrap_or_default();
         status.observed_generation = observed.me.meta().generation;
         Self { observed, now, status }
+    }
+
+    fn template_found(&mut self) {
+        let message = format!("WorkflowTemplate {} is there", self.observed.workflow.spec.template);
+        self.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
     }
 
     fn condition(&mut self, new: NewCondition) {
