@@ -239,15 +239,20 @@ impl<'a> Round<'a> {
         let recorded = self.status.uncounted_terminated_pods.take().unwrap_or_default();
         let (succeeded, failed) =
             (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
+        let recorded: BTreeSet<String> = succeeded.iter().chain(&failed).cloned().collect();
+        // What was recorded because the Job failed is let go only once it has been deleted.
+        let running: BTreeSet<&str> = self.active().filter(|pod| pod.is_tracked()).map(Seen::uid).collect();
+        let (running, failed): (Vec<_>, Vec<_>) =
+            failed.into_iter().partition(|uid| running.contains(uid.as_str()));
         add(&mut self.status.succeeded, succeeded.len());
         add(&mut self.status.failed, failed.len());
-        let recorded: BTreeSet<String> = succeeded.into_iter().chain(failed).collect();
+        self.uncounted.failed = running;
 
         let persisted = self.indexes.clone();
         let mut completed = Vec::new();
         for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
             let counted = if recorded.contains(pod.uid()) {
-                true
+                !pod.is_active()
             } else if pod.has_succeeded() && self.is_indexed() {
                 let index = pod.index().filter(|index| Some(*index) < self.spec.completions);
                 completed.extend(index);
