@@ -114,7 +114,10 @@ fn release_all(observed: &Observed) -> Plan<JobStatus> {
 }
 
 fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Timestamp) -> Plan<JobStatus> {
-    let plan = release_all(observed);
+    let mut plan = release_all(observed);
+    // Whoever ended the Job may not have seen this Pod yet.
+    let left = observed.pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
+    plan.steps.splice(0..0, left.map(Seen::delete));
     let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
     let goes_at = later(end, seconds(i64::from(ttl)));
     if goes_at > now {
@@ -489,12 +492,7 @@ impl<'a> Round<'a> {
             (pod.is_ready(), pod.is_running(), age, pod.object.name().to_owned())
         });
         for pod in active.into_iter().take(surplus.min(MAX_AT_ONCE)) {
-            self.plan.steps.push(Step::Delete {
-                target: pod.object.reference(),
-                resource_version: None,
-                propagation: Propagation::Background,
-                only_if_gone: vec![],
-            });
+            self.plan.steps.push(pod.delete());
             let name = pod.object.name();
             self.plan.notes.push(Note::normal("SuccessfulDelete", format!("Deleted pod: {name}")));
             self.deleted.insert(pod.uid());
