@@ -119,7 +119,10 @@ fn release_all(observed: &Observed) -> Plan<JobStatus> {
 }
 
 fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Timestamp) -> Plan<JobStatus> {
-    let plan = release_all(observed);
+    let mut plan = release_all(observed);
+    // Whoever ended the Job may not have seen this Pod yet.
+    let left = observed.pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
+    plan.steps.splice(0..0, left.map(Seen::delete));
     let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
     let goes_at = later(end, seconds(i64::from(ttl)));
     if goes_at > now {
@@ -244,15 +247,20 @@ impl<'a> Round<'a> {
         let recorded = self.status.uncounted_terminated_pods.take().unwrap_or_default();
         let (succeeded, failed) =
             (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
+        let recorded: BTreeSet<String> = succeeded.iter().chain(&failed).cloned().collect();
+        // What was recorded because the Job failed is let go only once it has been deleted.
+        let running: BTreeSet<&str> = self.active().filter(|pod| pod.is_tracked()).map(Seen::uid).collect();
+        let (running, failed): (Vec<_>, Vec<_>) =
+            failed.into_iter().partition(|uid| running.contains(uid.as_str()));
         add(&mut self.status.succeeded, succeeded.len());
         add(&mut self.status.failed, failed.len());
-        let recorded: BTreeSet<String> = succeeded.into_iter().chain(failed).collect();
+        self.uncounted.failed = running;
 
         let persisted = self.indexes.clone();
         let mut completed = Vec::new();
         for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
             let counted = if recorded.contains(pod.uid()) {
-                true
+                !pod.is_active()
             } else if pod.has_succeeded() && self.is_indexed() {
                 let index = pod.index().filter(|index| Some(*index) < self.spec.completions);
                 completed.extend(index);
@@ -489,12 +497,7 @@ impl<'a> Round<'a> {
             (pod.is_ready(), pod.is_running(), age, pod.object.name().to_owned())
         });
         for pod in active.into_iter().take(surplus.min(MAX_AT_ONCE)) {
-            self.plan.steps.push(Step::Delete {
-                target: pod.object.reference(),
-                resource_version: None,
-                propagation: Propagation::Background,
-                only_if_gone: vec![],
-            });
+            self.plan.steps.push(pod.delete());
             let name = pod.object.name();
             self.plan.notes.push(Note::normal("SuccessfulDelete", format!("Deleted pod: {name}")));
             self.deleted.insert(pod.uid());
