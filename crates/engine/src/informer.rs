@@ -162,7 +162,7 @@ impl Informer {
             let request = self.request(&query, "PartialObjectMetadata");
             let opened = tokio::select! {
                 biased;
-                ticket = self.tickets.changed() => return asked(ticket),
+                ticket = self.tickets.changed() => return asked(&ticket),
                 opened = self.wire.open(request) => opened,
             };
             let attempt = format!("watch {}", self.what());
@@ -193,7 +193,7 @@ impl Informer {
         loop {
             let line = tokio::select! {
                 biased;
-                ticket = self.tickets.changed() => return Some(asked(ticket)),
+                ticket = self.tickets.changed() => return Some(asked(&ticket)),
                 line = lines.next(SILENCE) => line,
             };
             match line {
@@ -403,9 +403,6 @@ impl Informer {
     }
 }
 
-fn asked(ticket: Result<(), watch::error::RecvError>) -> End {
-    match ticket {
-        Ok(()) => End::List("asked"),
-        Err(_) => End::Unwanted,
-    }
+fn asked(ticket: &Result<(), watch::error::RecvError>) -> End {
+    if ticket.is_ok() { End::List("asked") } else { End::Unwanted }
 }
