@@ -22,6 +22,7 @@ pub mod health;
 pub mod informer;
 mod kinds;
 pub mod leader;
+mod listing;
 pub mod metrics;
 mod outline;
 pub mod queue;
