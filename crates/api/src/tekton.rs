@@ -421,6 +421,12 @@ mod tests {
     }
 
     #[test]
+    fn the_kinds_are_named_as_their_types_are() {
+        assert_eq!(PIPELINE_RUN, Kind::namespaced::<PipelineRun>());
+        assert_eq!(TASK_RUN, Kind::namespaced::<TaskRun>());
+    }
+
+    #[test]
     fn a_pipeline_run_is_written_back_with_the_fields_we_do_not_know() {
         let read: PipelineRun = serde_json::from_value(run()).unwrap();
         assert_eq!(read.succeeded().unwrap().reason, "Failed");

@@ -131,6 +131,11 @@ impl Status {
         Status::new(409, "Conflict", message, Some(about(resource, name)))
     }
 
+    /// 409 from an apply that would take what others own.
+    pub(crate) fn contested(message: String, details: Details) -> Self {
+        Status::new(409, "Conflict", message, Some(details))
+    }
+
     /// 409 from a delete precondition, where Kubernetes puts the kind in place of the resource.
     pub fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Self {
         let kind = &resource.ids.kind;

@@ -208,7 +208,7 @@ impl Watcher {
         let shape = match self.shape {
             Shape::Whole => 0,
             Shape::Metadata => 3,
-            Shape::Table => return self.line(change, object),
+            Shape::Table(_) => return self.line(change, object),
         };
         // Another version of the resource writes another apiVersion.
         if object.ids.version != self.request.resource.ids.version
@@ -228,7 +228,7 @@ impl Watcher {
     }
 
     fn line(&self, change: ChangeType, object: &Object) -> Bytes {
-        let body = render::object(&self.request.resource, object, self.shape);
+        let body = render::object(&self.request.resource, object, self.shape, self.core.env.now());
         frame(change.as_str(), &body)
     }
 
@@ -242,7 +242,7 @@ impl Watcher {
             Shape::Metadata => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }
-            Shape::Whole | Shape::Table => {
+            Shape::Whole | Shape::Table(_) => {
                 json!({"kind": &*ids.kind, "apiVersion": ids.api_version(), "metadata": metadata})
             }
         };

@@ -26,8 +26,9 @@ pub(crate) struct Choices {
 /// # Errors
 /// When the filter cannot be read.
 pub(crate) fn start(choices: &Choices) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&choices.log)
-        .map_err(|error| anyhow::anyhow!("--log {:?}: {error}; use a level such as info, or target=level", choices.log))?;
+    let filter = EnvFilter::try_new(&choices.log).map_err(|error| {
+        anyhow::anyhow!("--log {:?}: {error}; use a level such as info, or target=level", choices.log)
+    })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match choices.log_format {
         Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),

@@ -36,8 +36,12 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<ExitCode> {
     let scenarios = match &args.scenario {
         None => scenarios::all(),
         Some(name) => {
-            let known = || scenarios::all().iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
-            vec![scenarios::find(name).with_context(|| format!("--scenario {name:?} is not one of: {}", known()))?]
+            let known =
+                || scenarios::all().iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+            vec![
+                scenarios::find(name)
+                    .with_context(|| format!("--scenario {name:?} is not one of: {}", known()))?,
+            ]
         }
     };
     if args.list {
@@ -61,7 +65,8 @@ fn one(args: &Args, simulator: campaign::Simulator, scenario: &Scenario, say: &m
     let count = if args.trace { 1 } else { args.seeds };
     let seeds = args.seed..args.seed.saturating_add(count);
     let keep_trace = args.trace;
-    let Report { runs, took, failure, trace } = campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace);
+    let Report { runs, took, failure, trace } =
+        campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace);
     for line in &trace {
         say.line(line);
     }

@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep};
 use crate::caches::{Caches, Change, Listed, Scope, Standing};
 use crate::discovery::{self, CRD};
 use crate::metrics::{KindLabels, Metrics, RestartLabels};
+use crate::outline::{self, Outline};
 use crate::queue::backoff;
 use crate::wire::{Lines, Lost, Opened, Wire};
 
@@ -112,6 +113,21 @@ struct Event {
     object: Value,
 }
 
+/// One page of a list.
+struct Page {
+    metadata: ListMeta,
+    items: Vec<Value>,
+    unreadable: Vec<Key>,
+}
+
+/// An event whose object cannot be read.
+#[derive(Deserialize)]
+struct OutlinedEvent {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Outline,
+}
+
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
@@ -182,6 +198,7 @@ impl Informer {
                 for item in page.items {
                     self.read_into(&mut listed, item);
                 }
+                listed.unreadable.extend(page.unreadable);
                 listed.resource_version = page.metadata.resource_version;
                 token = page.metadata.token;
                 if token.is_empty() {
@@ -191,7 +208,7 @@ impl Informer {
         }
     }
 
-    async fn page(&self, limit: Option<u32>, token: &str) -> Result<List, PageError> {
+    async fn page(&self, limit: Option<u32>, token: &str) -> Result<Page, PageError> {
         let attempt = || format!("list {}", self.what());
         let mut query = limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
         if !token.is_empty() {
@@ -207,9 +224,38 @@ impl Informer {
             let failure = Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body);
             return Err(PageError::Failed(failure));
         }
-        serde_json::from_slice(&reply.body).map_err(|error| {
-            PageError::Failed(Failure::unanswered(attempt(), format!("the answer is not a list: {error}")))
+        let problem = match serde_json::from_slice::<List>(&reply.body) {
+            Ok(List { metadata, items }) => return Ok(Page { metadata, items, unreadable: vec![] }),
+            Err(problem) => problem,
+        };
+        self.piecemeal(&reply.body).ok_or_else(|| {
+            PageError::Failed(Failure::unanswered(attempt(), format!("the answer is not a list: {problem}")))
         })
+    }
+
+    /// A page in which some object cannot be read at all: the others can.
+    fn piecemeal(&self, body: &[u8]) -> Option<Page> {
+        let metadata = serde_json::from_slice(outline::member(body, "metadata")?).ok()?;
+        let mut page = Page { metadata, items: vec![], unreadable: vec![] };
+        for item in outline::elements(outline::member(body, "items")?)? {
+            match serde_json::from_slice(item) {
+                Ok(item) => page.items.push(item),
+                Err(problem) => {
+                    let key = Outline::of(item).key();
+                    self.skip(&self.malformed(key.as_ref(), &problem));
+                    page.unreadable.extend(key);
+                }
+            }
+        }
+        Some(page)
+    }
+
+    fn malformed(&self, key: Option<&Key>, problem: &serde_json::Error) -> Malformed {
+        Malformed {
+            kind: self.kind.to_string(),
+            name: key.map_or_else(|| "?".to_owned(), ToString::to_string),
+            problem: problem.to_string(),
+        }
     }
 
     fn read_into(&self, listed: &mut Listed, item: Value) {
@@ -325,7 +371,7 @@ impl Informer {
     fn hear(&self, line: &Bytes, from: &mut String) -> Heard {
         let Event { kind, object } = match serde_json::from_slice(line) {
             Ok(event) => event,
-            Err(error) => return Heard::Nonsense(format!("a line is no event: {error}")),
+            Err(problem) => return self.hear_outlined(line, &problem, from),
         };
         if kind == "ERROR" {
             if object.get("code").and_then(Value::as_u64) == Some(410) {
@@ -365,6 +411,24 @@ impl Informer {
         }
     }
 
+    /// A line that could not be read: if it is an event about some object, only that object is lost.
+    fn hear_outlined(&self, line: &Bytes, problem: &serde_json::Error, from: &mut String) -> Heard {
+        let Ok(OutlinedEvent { kind, object }) = serde_json::from_slice(line) else {
+            return Heard::Nonsense(format!("a line is no event: {problem}"));
+        };
+        let (Some(key), Some(version)) = (object.key(), object.metadata.resource_version) else {
+            return Heard::Nonsense(format!("a line is no event: {problem}"));
+        };
+        self.skip(&self.malformed(Some(&key), problem));
+        *from = version;
+        if kind == "DELETED"
+            && let Some(change) = self.caches.remove(&self.kind, &self.scope, &key, from)
+        {
+            self.listener.changed(&change);
+        }
+        Heard::Something
+    }
+
     fn read_event(&self, kind: &str, mut object: Value) -> Result<Arc<Object>, Malformed> {
         // A bookmark has no name; nothing else of it is read.
         if kind == "BOOKMARK" {
@@ -401,11 +465,10 @@ impl Informer {
             None => ABSENT_RECHECK,
         };
         let redefined = async {
-            let Some(mut moves) = self.caches.moves(&CRD) else { return std::future::pending().await };
-            while self.definition() == definition {
-                if moves.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
+            self.caches.until(&CRD, || self.definition() != definition).await;
+            // Nobody watches definitions: only time can tell.
+            if self.definition() == definition {
+                std::future::pending().await
             }
         };
         tokio::select! {
@@ -440,8 +503,13 @@ impl Informer {
         self.failures = self.failures.saturating_add(1);
         let pause = backoff(self.failures, &mut self.random).min(MAX_PAUSE);
         let pause = pause.max(failure.retry_after.unwrap_or_default());
-        tracing::warn!(kind = %self.kind, namespace = self.scope, failures = self.failures, ?pause, %failure,
-            "cannot watch");
+        // Streams are cut in every healthy cluster; what fails twice is worth a line.
+        let (kind, namespace, failures) = (&self.kind, &self.scope, self.failures);
+        if failures > 1 {
+            tracing::warn!(%kind, namespace, failures, ?pause, %failure, "cannot watch");
+        } else {
+            tracing::debug!(%kind, namespace, ?pause, %failure, "watches again");
+        }
         self.count_restart("failed");
         sleep(pause).await;
     }

@@ -53,8 +53,10 @@ pub struct Problems {
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duplicates = self.duplicates.iter().map(|name| format!("{name:?} is there more than once"));
-        let unknown =
-            self.unknown.iter().map(|(name, other)| format!("{name:?} depends on {other:?}, which is not there"));
+        let unknown = self
+            .unknown
+            .iter()
+            .map(|(name, other)| format!("{name:?} depends on {other:?}, which is not there"));
         let cycles = self.cycles.iter().map(|cycle| {
             let first = cycle.first().cloned().unwrap_or_default();
             format!("{} -> {first} is a cycle", cycle.join(" -> "))
@@ -100,7 +102,8 @@ impl<'a> Graph<'a> {
         }
         problems.duplicates.sort();
         problems.duplicates.dedup();
-        let numbers: BTreeMap<&str, usize> = by_name.keys().enumerate().map(|(at, name)| (*name, at)).collect();
+        let numbers: BTreeMap<&str, usize> =
+            by_name.keys().enumerate().map(|(at, name)| (*name, at)).collect();
         let mut graph = Self { names: by_name.keys().copied().collect(), before: vec![], after: vec![] };
         graph.after.resize_with(graph.names.len(), Vec::new);
         for (at, (name, depends_on)) in by_name.into_iter().enumerate() {

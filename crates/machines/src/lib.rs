@@ -12,6 +12,7 @@ pub mod dag;
 pub mod failure;
 pub mod git;
 pub mod lifecycle;
+pub mod lock;
 pub mod machine;
 pub mod object;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! A cluster small enough to read, for tests of decisions: it takes the requests that applying makes and answers as an
 //! API server would, with optimistic concurrency, finalizers and graceful deletion, and nothing else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -96,7 +97,7 @@ impl Cluster {
         assert!(self.answer_delete(kind, key, &body).0 < 300);
     }
 
-    pub(crate) fn plan(&self, machine: &AnyMachine, object: &std::sync::Arc<Object>) -> BoundPlan {
+    pub(crate) fn plan(&self, machine: &AnyMachine, object: &Arc<Object>) -> BoundPlan {
         let refusals = self
             .refusals
             .iter()
@@ -110,17 +111,23 @@ impl Cluster {
     pub(crate) fn step(&mut self, machine: &AnyMachine, kind: &Kind, key: &Key) -> Outcome {
         let me = self.world.get(kind, key).expect("an object to look at");
         let plan = self.plan(machine, &me);
-        let mut applying = Applying::new(plan, me, self.now);
-        while let Some(request) = applying.ask() {
-            let (code, body) = self.answer(&request);
-            applying.answer(Answer::Received { code, retry_after: None, body: body.to_string().as_bytes() });
-        }
-        let outcome = applying.finish();
+        let outcome = self.apply(plan, me, usize::MAX);
         self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
         if !outcome.refusals.is_empty() {
             self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
         }
         outcome
+    }
+
+    /// Carries a plan out, and dies after so many requests.
+    pub(crate) fn apply(&mut self, plan: BoundPlan, me: Arc<Object>, requests: usize) -> Outcome {
+        let mut applying = Applying::new(plan, me, self.now);
+        for _ in 0..requests {
+            let Some(request) = applying.ask() else { break };
+            let (code, body) = self.answer(&request);
+            applying.answer(Answer::Received { code, retry_after: None, body: body.to_string().as_bytes() });
+        }
+        applying.finish()
     }
 
     /// Runs the machines on all they are about until nothing is written any more.

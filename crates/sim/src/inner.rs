@@ -4,9 +4,11 @@
 //! plan sends its next request, the node moves a pod, a person does the next deed. A seeded generator picks one. So
 //! every interleaving has a seed, and a seed is a bug report.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
 use pawl_engine::queue::Work;
@@ -50,9 +52,14 @@ pub struct Run {
     pub summary: Summary,
     pub violations: Vec<Violation>,
     pub requests: u32,
+    /// Every right that was used.
+    pub used: BTreeSet<Used>,
     pub trace_hash: String,
     pub trace: Vec<String>,
 }
+
+/// A right that a machine used: its name, the verb, and `group/resource[/part]`.
+pub type Used = (&'static str, &'static str, String);
 
 #[derive(Debug)]
 enum Action {
@@ -72,13 +79,15 @@ struct World<'a> {
     script: std::collections::VecDeque<crate::scenario::Deed>,
     rng: fastrand::Rng,
     requests: u32,
+    used: BTreeSet<Used>,
     violations: Vec<Violation>,
 }
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
-    let ground = Ground::with_kinds(setup.keep_trace);
+    let ground =
+        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
     let replicas =
         (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
@@ -90,6 +99,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         script: (scenario.script)().into(),
         rng: fastrand::Rng::with_seed(setup.seed),
         requests: 0,
+        used: BTreeSet::new(),
         violations: Vec::new(),
     };
     world.play();
@@ -176,6 +186,7 @@ impl World<'_> {
         let Some(replica) = self.replicas.get_mut(index) else { return };
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
+        self.used.extend(right(replica.machine_at(slot), &request));
         let at = self.requests;
         self.requests += 1;
         let fault =
@@ -234,7 +245,9 @@ impl World<'_> {
             Some(Fault::Gone) => replica.relist(&self.ground),
             Some(Fault::Duplicate) => replica.deliver_again(),
             Some(Fault::ClockJump { seconds }) => {
-                self.ground.env.jump(SignedDuration::from_secs(seconds.into()));
+                let now = self.ground.now();
+                let jump = SignedDuration::from_secs(seconds.into());
+                self.ground.env.set(now.checked_add(jump).unwrap_or(now));
                 self.tick();
             }
             _ => {}
@@ -272,19 +285,12 @@ impl World<'_> {
 
     fn judge(mut self, base: Option<&Summary>) -> Run {
         let (requests, summary) = (self.requests, Summary::of(&self.ground));
-        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines().to_vec());
+        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines());
         if self.violations.is_empty() {
-            if let Some(base) = base {
-                self.violations.extend(oracle::same_as(base, &summary));
-            }
-            self.violations.extend(oracle::legal_moves(&self.ground.history, pawl_api::phases::tables()));
-            self.violations.extend(oracle::no_orphan(&self.ground));
-            if let Err(what) = (self.scenario.ends_with)(&self.ground) {
-                self.broken(Oracle::EndsWell, what);
-            }
+            self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
             self.rest();
         }
-        Run { summary, violations: self.violations, requests, trace_hash, trace }
+        Run { summary, violations: self.violations, requests, used: self.used, trace_hash, trace }
     }
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
@@ -307,4 +313,38 @@ impl World<'_> {
     fn broken(&mut self, oracle: Oracle, what: String) {
         self.violations.push(Violation { oracle, what });
     }
+}
+
+/// The right that a write needs; reads are covered by watching.
+fn right(machine: &'static str, request: &Request<Vec<u8>>) -> Option<Used> {
+    let verb = match request.method().as_str() {
+        "POST" => "create",
+        "PATCH" => "patch",
+        "PUT" => "update",
+        "DELETE" => "delete",
+        _ => return None,
+    };
+    let mut parts = request.uri().path().split('/').skip(1);
+    let group = match (parts.next()?, parts.next()?) {
+        ("api", _) => "",
+        (_, group) => {
+            parts.next()?;
+            group
+        }
+    };
+    let mut rest: Vec<&str> = parts.collect();
+    // `namespaces/<namespace>/<resource>/…`, unless the Namespace itself is meant.
+    if rest.first() == Some(&"namespaces")
+        && rest.len() > 2
+        && rest.get(2) != Some(&"finalize")
+        && rest.get(2) != Some(&"status")
+    {
+        rest.drain(..2);
+    }
+    let resource = match rest.as_slice() {
+        [resource] | [resource, _] => format!("{group}/{resource}"),
+        [resource, _, part, ..] => format!("{group}/{resource}/{part}"),
+        [] => return None,
+    };
+    Some((machine, verb, resource))
 }

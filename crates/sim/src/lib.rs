@@ -11,6 +11,7 @@ pub mod inner;
 pub mod kubelet;
 pub mod mutant;
 pub mod oracle;
+pub mod outer;
 pub mod replica;
 pub mod scenario;
 pub mod scenarios;

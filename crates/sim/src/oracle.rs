@@ -13,6 +13,7 @@ use pawl_machines::object::Key;
 use serde_json::Value;
 
 use crate::ground::{Ground, Happened};
+use crate::scenario::Scenario;
 
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,22 @@ fn is_time(field: &str) -> bool {
         || matches!(field, "resourceVersion" | "managedFields" | "time")
 }
 
+/// All oracles that look at a settled world.
+pub fn judge(
+    scenario: &Scenario,
+    ground: &Ground,
+    summary: &Summary,
+    base: Option<&Summary>,
+) -> Vec<Violation> {
+    let mut violations = base.map(|base| same_as(base, summary)).unwrap_or_default();
+    violations.extend(legal_moves(&ground.history, pawl_api::phases::tables()));
+    violations.extend(no_orphan(ground));
+    if let Err(what) = (scenario.ends_with)(ground) {
+        violations.push(Violation { oracle: Oracle::EndsWell, what });
+    }
+    violations
+}
+
 /// End and effects are those of the run without faults.
 pub fn same_as(base: &Summary, run: &Summary) -> Vec<Violation> {
     let end = different(&base.end, &run.end).map(|what| Violation { oracle: Oracle::SameEnd, what });
@@ -132,7 +149,9 @@ fn different<V: PartialEq + serde::Serialize>(
     keys.into_iter().find_map(|at @ (kind, key)| match (base.get(at), run.get(at)) {
         (Some(expected), Some(found)) if expected == found => None,
         (expected, found) => {
-            let json = |value: Option<&V>| value.and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default();
+            let json = |value: Option<&V>| {
+                value.and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+            };
             let (path, expected, found) = narrow(String::new(), &json(expected), &json(found));
             Some(format!("{kind} {key}{path}\n    without faults: {expected}\n    in this run:    {found}"))
         }
@@ -153,10 +172,12 @@ fn narrow(path: String, expected: &Value, found: &Value) -> (String, Value, Valu
                 None => (path, expected.clone(), found.clone()),
             }
         }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => match (0..a.len()).find(|i| a.get(*i) != b.get(*i)) {
-            Some(i) => deeper(format!("[{i}]"), a.get(i), b.get(i)),
-            None => (path, expected.clone(), found.clone()),
-        },
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            match (0..a.len()).find(|i| a.get(*i) != b.get(*i)) {
+                Some(i) => deeper(format!("[{i}]"), a.get(i), b.get(i)),
+                None => (path, expected.clone(), found.clone()),
+            }
+        }
         _ => (path, expected.clone(), found.clone()),
     }
 }

@@ -180,6 +180,12 @@ impl Replica {
         Ok(())
     }
 
+    /// Whose plan is at `slot`.
+    pub fn machine_at(&self, slot: usize) -> &'static str {
+        let work = self.running.get(slot).map(|(work, _)| work);
+        work.and_then(|work| self.router.machine(work)).map_or("", |machine| machine.name())
+    }
+
     /// The plan at `slot`, to be driven one request further.
     pub fn applying(&mut self, slot: usize) -> Option<&mut Applying> {
         self.running.get_mut(slot).map(|(_, applying)| applying)

@@ -13,6 +13,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// One line for `pawl sim --list`.
     pub about: &'static str,
+    /// Whether Pawl's own kinds are installed; a world without them starts faster.
+    pub own_kinds: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,

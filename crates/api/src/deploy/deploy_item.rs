@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{LastError, Timeout, TransitionTimes};
 use crate::meta::reference::NamedRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Gate, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "DeployItem", "deployitems", true);
 
@@ -67,6 +67,11 @@ pub struct DeployItemSpec {
     /// Whether a job passes it by when nothing changed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub update_on_change_only: bool,
+}
+
+/// What the DeployItem of an item is called (I1).
+pub fn name(execution: &str, execution_uid: &str, item: &str) -> String {
+    names::child(&format!("{execution}-{item}"), &[execution_uid, item], 8, names::MAX_LABEL)
 }
 
 /// Where an item is in its job.
@@ -224,6 +229,14 @@ mod tests {
     #[test]
     fn the_phase_table_makes_sense() {
         crate::meta::phase::check::<DeployItemPhase>();
+    }
+
+    #[test]
+    fn the_name_is_a_function_of_the_execution_and_the_item_i1() {
+        assert_eq!(name("e", "uid", "web"), name("e", "uid", "web"));
+        assert_ne!(name("e", "uid", "web"), name("e", "other", "web"));
+        assert!(name("e", "uid", "web").starts_with("e-web-"));
+        assert!(names::is_label(&name(&"e".repeat(200), "uid", "Web UI!")));
     }
 
     #[test]

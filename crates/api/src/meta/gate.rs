@@ -3,6 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::text;
+
+/// What Kubernetes allows for the reason of a condition.
+pub const MAX_REASON_CHARS: usize = 1024;
+/// Room for a list of what was looked at; nine gates of this stay far below what an object may hold.
+pub const MAX_WORDS_CHARS: usize = 8192;
+
 /// The gates of a unit, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum GateName {
@@ -53,8 +60,8 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Passed,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
             would_change: String::new(),
         }
     }
@@ -68,9 +75,9 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Waiting,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
-            would_change: would_change.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
+            would_change: text::head(would_change, MAX_WORDS_CHARS),
         }
     }
 
@@ -83,9 +90,9 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Stopped,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
-            would_change: would_change.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
+            would_change: text::head(would_change, MAX_WORDS_CHARS),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod reason;
 pub mod reference;
 pub mod schema;
 pub mod target;
+pub mod text;
 
 pub use condition::{Condition, NewCondition};
 pub use duration::Duration;

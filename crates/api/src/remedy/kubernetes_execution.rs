@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::actions::{self, Action, ActionParameters};
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::ACTION_GROUP, super::VERSION, "KubernetesExecution", "kubernetesexecutions", true);
@@ -124,6 +124,16 @@ pub struct ActionCondition {
     /// How long it may take to become true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+}
+
+/// What the Job of an attempt is called (I1).
+pub fn job_name(execution_uid: &str, attempt: i32) -> String {
+    format!("ke-{}", names::hash(&[execution_uid, &attempt.to_string()], 10))
+}
+
+/// What the Secret is called that holds what is needed to take the change back (I4).
+pub fn undo_name(execution_uid: &str) -> String {
+    names::subdomain(&format!("pawl-undo-{execution_uid}"))
 }
 
 /// Where an action is.

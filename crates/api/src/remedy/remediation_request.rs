@@ -17,7 +17,7 @@ use super::kubernetes_execution::ActionCondition;
 use super::workflow_execution::{self, Engine, ExecutionConfig, WorkflowRef};
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Duration, Kind, Phase, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::REMEDIATION_GROUP, super::VERSION, "RemediationRequest", "remediationrequests", true);
@@ -247,6 +247,12 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self { global: default_global(), executing: default_executing(), approval: default_approval() }
     }
+}
+
+/// What the child of a step is called in its n-th attempt (I1).
+pub fn child_name(request: &str, request_uid: &str, step: &str, attempt: i32) -> String {
+    let parts = [request_uid, step, &attempt.to_string()];
+    names::child(&format!("{request}-{step}"), &parts, 10, names::MAX_LABEL)
 }
 
 /// Where a request is.

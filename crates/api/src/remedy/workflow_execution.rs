@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta::reference::{NamedRef, ObjectRef};
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::WORKFLOW_GROUP, super::VERSION, "WorkflowExecution", "workflowexecutions", true);
@@ -135,6 +135,11 @@ impl Default for ExecutionConfig {
     fn default() -> Self {
         Self { service_account_name: None, timeout: default_timeout(), namespace: None }
     }
+}
+
+/// What the run is called (I1).
+pub fn run_name(execution: &str, execution_uid: &str) -> String {
+    names::child(execution, &[execution_uid], 8, names::MAX_LABEL)
 }
 
 /// Where a run is.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::openapi;
 use crate::resources::{Group, Registry, Resource, Version};
 
 /// A document about the server.
@@ -27,6 +28,14 @@ impl Document {
             ["apis"] => Some(Document::Groups { core: false }),
             ["apis", name] if !name.is_empty() => {
                 registry.group(name).map(|g| Document::Json(group(name, g, true)))
+            }
+            ["openapi", "v2"] => Some(Document::Json(openapi::v2(registry))),
+            ["openapi", "v3"] => Some(Document::Json(openapi::index(registry))),
+            ["openapi", "v3", "api", v] => {
+                registry.version("", v).map(|found| Document::Json(openapi::v3(found)))
+            }
+            ["openapi", "v3", "apis", g, v] => {
+                registry.version(g, v).map(|found| Document::Json(openapi::v3(found)))
             }
             ["api", v] => registry.version("", v).map(|found| Document::Json(resources(v, found))),
             ["apis", g, v] => {

@@ -8,6 +8,7 @@
 
 pub(crate) mod body;
 mod discovery;
+mod openapi;
 mod query;
 pub(crate) mod render;
 mod serve;
@@ -15,7 +16,7 @@ mod service;
 mod target;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
@@ -71,9 +72,10 @@ pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) 
         query: &query,
         body,
         content_type: &content_type,
+        user_agent: header(&request.headers, &USER_AGENT),
     };
-    let reply = Shape::accepted(accept)
-        .and_then(|shape| core.handle(&call).map(|outcome| shaped(&call, outcome, shape)))
+    let reply = Shape::accepted(accept, query.get("includeObject"))
+        .and_then(|shape| core.handle(&call).map(|outcome| shaped(core, &call, outcome, shape)))
         .unwrap_or_else(|status| Reply::Whole(refusal(&status)));
     // What a write was decided on may be pending; what a read saw is durable.
     let durable = match call.verb {
@@ -85,11 +87,11 @@ pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) 
     (reply, durable)
 }
 
-fn shaped(call: &Call<'_>, outcome: Outcome, shape: Shape) -> Reply {
+fn shaped(core: &Core, call: &Call<'_>, outcome: Outcome, shape: Shape) -> Reply {
     let (code, body) = match outcome.answer {
-        Answer::Object(code, object) => (code, render::object(call.resource, &object, shape)),
+        Answer::Object(code, object) => (code, render::object(call.resource, &object, shape, core.env.now())),
         Answer::Value(code, value) => (code, render::value(&value, shape)),
-        Answer::List(list) => (200, render::list(call.resource, &list, shape)),
+        Answer::List(list) => (200, render::list(call.resource, &list, shape, core.env.now())),
         Answer::Watch(request) => return Reply::Watch(request, shape),
     };
     let mut response = respond(code, "application/json", body);

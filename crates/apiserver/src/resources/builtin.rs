@@ -1,21 +1,13 @@
 //! Which kinds does Kubernetes bring along?
 //!
-//! A table. Content is read through Kubernetes' own types: what has the wrong type is refused, what is
-//! unknown is dropped, as a real server does.
+//! A table. What objects of each may look like is `schema::builtin`'s to say.
 
-use k8s_openapi::api::{
-    apps::v1 as apps, autoscaling::v2 as autoscaling, batch::v1 as batch, coordination::v1 as coordination,
-    core::v1 as core, events::v1 as events, policy::v1 as policy, rbac::v1 as rbac,
-    scheduling::v1 as scheduling,
-};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::sync::Arc;
 
+use super::columns::{self, Column};
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
+use crate::schema::{self, Schema};
 use crate::store::Ids;
 use crate::validation::NameRule;
 
@@ -41,8 +33,8 @@ pub struct Builtin {
     table: Option<&'static str>,
     /// Label, pointer, value when absent.
     selectable: &'static [(&'static str, &'static str, &'static str)],
-    /// Through the kind's type and back.
-    pub(crate) reshape: fn(Value) -> Result<Value, serde_json::Error>,
+    /// What a Table shows after the name.
+    columns: &'static [columns::Builtin],
     /// What no table can say.
     pub(crate) hooks: Hooks,
 }
@@ -71,7 +63,7 @@ const NAMESPACED: Builtin = Builtin {
     rules: RULES,
     table: None,
     selectable: &[],
-    reshape: reshape::<Value>,
+    columns: columns::PLAIN,
     hooks: kinds::NONE,
 };
 
@@ -98,61 +90,62 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         kind: "Namespace",
         plural: "namespaces",
+        columns: columns::PHASE,
         short: &["ns"],
         status: true,
         selectable: &[("status.phase", "/status/phase", "")],
         rules: Rules { name: NameRule::Label, ..RULES },
-        reshape: reshape::<core::Namespace>,
         hooks: kinds::NAMESPACE,
         ..CLUSTER
     },
     Builtin {
         kind: "ConfigMap",
         plural: "configmaps",
+        columns: columns::CONFIG_MAP,
         short: &["cm"],
-        reshape: reshape::<core::ConfigMap>,
         hooks: kinds::CONFIG_MAP,
         ..NAMESPACED
     },
     Builtin {
         kind: "Secret",
         plural: "secrets",
+        columns: columns::SECRET,
         selectable: &[("type", "/type", "")],
-        reshape: reshape::<core::Secret>,
         hooks: kinds::SECRET,
         ..NAMESPACED
     },
     Builtin {
         kind: "ServiceAccount",
         plural: "serviceaccounts",
+        columns: columns::SERVICE_ACCOUNT,
         short: &["sa"],
         rules: Rules { returns_deleted: true, ..RULES },
-        reshape: reshape::<core::ServiceAccount>,
         ..NAMESPACED
     },
     Builtin {
         kind: "Event",
         plural: "events",
+        columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
         selectable: EVENT_FIELDS,
-        reshape: reshape::<core::Event>,
         ..NAMESPACED
     },
     Builtin {
         group: "events.k8s.io",
         kind: "Event",
         plural: "events",
+        columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
         table: Some("events"),
         selectable: EVENT_FIELDS,
-        reshape: reshape::<events::Event>,
         ..NAMESPACED
     },
     Builtin {
         kind: "Pod",
         plural: "pods",
+        columns: columns::POD,
         short: &["po"],
         all: true,
         status: true,
@@ -167,28 +160,28 @@ pub(crate) static BUILTINS: &[Builtin] = &[
             ("status.podIP", "/status/podIP", ""),
             ("status.nominatedNodeName", "/status/nominatedNodeName", ""),
         ],
-        reshape: reshape::<core::Pod>,
         hooks: kinds::POD,
         ..NAMESPACED
     },
     Builtin {
         kind: "Node",
         plural: "nodes",
+        columns: columns::NODE,
         short: &["no"],
         status: true,
         selectable: &[("spec.unschedulable", "/spec/unschedulable", "false")],
-        reshape: reshape::<core::Node>,
         ..CLUSTER
     },
     Builtin {
         kind: "Service",
         plural: "services",
+        columns: columns::SERVICE,
+        hooks: kinds::SERVICE,
         short: &["svc"],
         all: true,
         status: true,
         rules: Rules { returns_deleted: true, name: NameRule::Dns1035, ..RULES },
         selectable: &[("spec.clusterIP", "/spec/clusterIP", ""), ("spec.type", "/spec/type", "")],
-        reshape: reshape::<core::Service>,
         ..NAMESPACED
     },
     Builtin {
@@ -196,16 +189,15 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         plural: "endpoints",
         short: &["ep"],
         rules: Rules { create_on_update: true, ..RULES },
-        reshape: reshape::<core::Endpoints>,
         ..NAMESPACED
     },
     Builtin {
         kind: "PersistentVolumeClaim",
         plural: "persistentvolumeclaims",
+        columns: columns::CLAIM,
         short: &["pvc"],
         status: true,
         rules: Rules { returns_deleted: true, ..RULES },
-        reshape: reshape::<core::PersistentVolumeClaim>,
         hooks: kinds::CLAIM,
         ..NAMESPACED
     },
@@ -213,63 +205,63 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         group: "batch",
         kind: "Job",
         plural: "jobs",
+        columns: columns::JOB,
+        hooks: kinds::JOB,
         all: true,
         status: true,
         empty_status: true,
         rules: Rules { generation: true, orphans_by_default: true, ..RULES },
         selectable: &[("status.successful", "/status/succeeded", "0")],
-        reshape: reshape::<batch::Job>,
         ..NAMESPACED
     },
     Builtin {
         group: "batch",
         kind: "CronJob",
         plural: "cronjobs",
+        columns: columns::CRON_JOB,
+        hooks: kinds::CRON_JOB,
         short: &["cj"],
         all: true,
         status: true,
         empty_status: true,
         rules: Rules { generation: true, ..RULES },
-        reshape: reshape::<batch::CronJob>,
         ..NAMESPACED
     },
     Builtin {
         kind: "Deployment",
         plural: "deployments",
+        columns: columns::DEPLOYMENT,
+        hooks: kinds::DEPLOYMENT,
         short: &["deploy"],
-        reshape: reshape::<apps::Deployment>,
         ..WORKLOAD
     },
     Builtin {
         kind: "StatefulSet",
         plural: "statefulsets",
+        columns: columns::STATEFUL_SET,
+        hooks: kinds::STATEFUL_SET,
         short: &["sts"],
-        reshape: reshape::<apps::StatefulSet>,
         ..WORKLOAD
     },
     Builtin {
         kind: "DaemonSet",
         plural: "daemonsets",
+        columns: columns::DAEMON_SET,
+        hooks: kinds::DAEMON_SET,
         short: &["ds"],
         scale: false,
-        reshape: reshape::<apps::DaemonSet>,
         ..WORKLOAD
     },
     Builtin {
         kind: "ReplicaSet",
         plural: "replicasets",
+        columns: columns::REPLICA_SET,
+        hooks: kinds::REPLICA_SET,
         short: &["rs"],
         selectable: &[("status.replicas", "/status/replicas", "0")],
-        reshape: reshape::<apps::ReplicaSet>,
         ..WORKLOAD
     },
-    Builtin {
-        group: "apps",
-        kind: "ControllerRevision",
-        plural: "controllerrevisions",
-        reshape: reshape::<apps::ControllerRevision>,
-        ..NAMESPACED
-    },
+    Builtin { group: "apps", kind: "ControllerRevision", plural: "controllerrevisions", ..NAMESPACED },
     Builtin {
         group: "autoscaling",
         version: "v2",
@@ -278,15 +270,14 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["hpa"],
         all: true,
         status: true,
-        reshape: reshape::<autoscaling::HorizontalPodAutoscaler>,
         ..NAMESPACED
     },
     Builtin {
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",
+        columns: columns::LEASE,
         rules: Rules { create_on_update: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<coordination::Lease>,
         ..NAMESPACED
     },
     Builtin {
@@ -296,7 +287,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["pdb"],
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<policy::PodDisruptionBudget>,
         ..NAMESPACED
     },
     Builtin {
@@ -305,33 +295,39 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         plural: "priorityclasses",
         short: &["pc"],
         rules: Rules { generation: true, ..RULES },
-        reshape: reshape::<scheduling::PriorityClass>,
         ..CLUSTER
     },
-    Builtin { kind: "Role", plural: "roles", reshape: reshape::<rbac::Role>, ..RBAC },
-    Builtin { kind: "RoleBinding", plural: "rolebindings", reshape: reshape::<rbac::RoleBinding>, ..RBAC },
+    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, ..RBAC },
+    Builtin {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        columns: columns::BINDING,
+        hooks: kinds::BINDING,
+        ..RBAC
+    },
     Builtin {
         kind: "ClusterRole",
         plural: "clusterroles",
+        columns: columns::CREATED_AT,
         namespaced: false,
-        reshape: reshape::<rbac::ClusterRole>,
         ..RBAC
     },
     Builtin {
         kind: "ClusterRoleBinding",
         plural: "clusterrolebindings",
+        columns: columns::BINDING,
+        hooks: kinds::BINDING,
         namespaced: false,
-        reshape: reshape::<rbac::ClusterRoleBinding>,
         ..RBAC
     },
     Builtin {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
+        columns: columns::CREATED_AT,
         short: &["crd", "crds"],
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
-        reshape: reshape::<apiextensions::CustomResourceDefinition>,
         hooks: kinds::DEFINITION,
         ..CLUSTER
     },
@@ -399,12 +395,16 @@ impl Builtin {
                     absent,
                 })
                 .collect(),
+            // Events are told by when they happened, not by name.
+            columns: (self.kind != "Event")
+                .then(Column::name)
+                .into_iter()
+                .chain(self.columns.iter().map(Column::computed))
+                .collect(),
             rules: self.rules,
+            // A test asks for every built-in kind: none is without.
+            schema: schema::builtin(self.group, self.version, self.kind).unwrap_or_else(Schema::anything),
             content: Content::Builtin(self),
         }
     }
-}
-
-fn reshape<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(serde_json::from_value::<T>(object)?)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::columns::Column;
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::env::to_second;
 use crate::schema::Schema;
@@ -20,12 +21,10 @@ pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 pub struct Custom {
     /// The definition's name.
     pub definition: String,
+    /// `openAPIV3Schema` as written, for documents.
+    pub(crate) written_schema: Value,
     /// The definition is being deleted: nothing new.
     pub terminating: bool,
-    /// What its objects may look like.
-    pub schema: Schema,
-    /// `additionalPrinterColumns`, as written.
-    pub columns: Vec<Value>,
 }
 
 /// The resources of one definition: one per served version, none before it is established.
@@ -64,6 +63,7 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
             status: version["subresources"]["status"].is_object(),
             scale: scale(&version["subresources"]["scale"]),
             selectable: selectable(&version["selectableFields"]),
+            columns: columns(&version["additionalPrinterColumns"]),
             rules: Rules {
                 generation: true,
                 unconditional_update: false,
@@ -73,14 +73,24 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
                 graceful: false,
                 name: NameRule::Subdomain,
             },
+            schema: schema(version),
             content: Content::Custom(Arc::new(Custom {
                 definition: crd["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                written_schema: version["schema"]["openAPIV3Schema"].clone(),
                 terminating: !crd["metadata"]["deletionTimestamp"].is_null(),
-                schema: schema(version),
-                columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             })),
         })
         .collect()
+}
+
+/// A definition's columns, or the age if it names none.
+fn columns(columns: &Value) -> Vec<Column> {
+    let mut out = vec![Column::name()];
+    match columns.as_array().map(Vec::as_slice).unwrap_or_default() {
+        [] => out.push(Column::age()),
+        some => out.extend(some.iter().map(Column::custom)),
+    }
+    out
 }
 
 /// Fills in what a definition leaves out.

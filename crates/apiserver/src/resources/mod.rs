@@ -4,8 +4,10 @@
 //! table, custom ones from stored CustomResourceDefinitions. No verb asks for a kind by name.
 
 pub(crate) mod builtin;
+pub(crate) mod columns;
 pub(crate) mod crd;
 pub(crate) mod events;
+mod jsonpath;
 pub(crate) mod kinds;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::resources::columns::Column;
+use crate::schema::Schema;
 use crate::store::{Draft, Ids, Object};
 use crate::validation::NameRule;
 
@@ -39,8 +43,12 @@ pub struct Resource {
     pub scale: Option<Scale>,
     /// What field selectors may ask beyond name and namespace.
     pub selectable: Vec<Selectable>,
+    /// What a Table shows, the name first.
+    pub(crate) columns: Vec<Column>,
     /// How writes behave.
     pub rules: Rules,
+    /// What its content may look like.
+    pub schema: Schema,
     /// How its content is read and checked.
     pub content: Content,
 }
@@ -273,6 +281,10 @@ mod tests {
         for builtin in builtin::BUILTINS {
             let found = registry.find(builtin.group, builtin.version, builtin.plural).unwrap();
             assert_eq!(&*found.ids.kind, builtin.kind);
+            assert!(
+                crate::schema::builtin(builtin.group, builtin.version, builtin.kind).is_some(),
+                "{found:?}"
+            );
         }
     }
 }

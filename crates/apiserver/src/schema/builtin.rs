@@ -254,7 +254,7 @@ fn omit_empty(node: &Node, value: &mut Value, depth: usize) {
                 let Some(field) = node.field(name) else { return true };
                 omit_empty(field, value, depth + 1);
                 let empty = match value {
-                    Value::Object(map) => map.is_empty() && field.is_map(),
+                    Value::Object(map) => map.is_empty() && matches!(field.additional, Additional::Each(_)),
                     Value::Array(list) => list.is_empty(),
                     Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
                 };

@@ -1,6 +1,5 @@
 //! How does a request body become an object of its kind?
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::options::FieldValidation;
@@ -106,19 +105,15 @@ pub(super) fn reshape(
 ) -> Result<Vec<String>, Status> {
     let unknown = match &resource.content {
         Content::Builtin(builtin) => {
-            let taken = std::mem::take(object);
-            let before = (validation != FieldValidation::Ignore).then(|| taken.clone());
-            *object = (builtin.reshape)(taken).map_err(|e| cannot_handle(resource, &e))?;
-            let mut unknown = Vec::new();
-            if let Some(before) = before {
-                lost(&before, object, &mut String::new(), &mut unknown);
-            }
+            let decoded = resource.schema.decode(&resource.ids.kind, object);
+            let unknown = decoded.map_err(|why| cannot_handle(resource, &why))?;
+            (builtin.hooks.default)(object);
             unknown
         }
-        Content::Custom(custom) => {
-            reshape_metadata(resource, object)?;
-            let unknown = custom.schema.prune(object);
-            custom.schema.default(object);
+        Content::Custom(_) => {
+            check_metadata(resource, object)?;
+            let unknown = resource.schema.prune(object);
+            resource.schema.default(object);
             unknown
         }
     };
@@ -133,12 +128,22 @@ pub(super) fn reshape(
     }
 }
 
+/// Brings what an apply made into its kind's shape; it has its defaults already.
+pub(super) fn finish_applied(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Status> {
+    match &resource.content {
+        Content::Builtin(_) => return reshape(resource, object, FieldValidation::Ignore),
+        Content::Custom(_) => check_metadata(resource, object)?,
+    }
+    metadata::omit_empty(object);
+    Ok(Vec::new())
+}
+
 /// Everything wrong with an object, new or in place of an old one.
 pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let mut errors = metadata::validate(object, old, resource);
     match &resource.content {
         Content::Builtin(builtin) => errors.extend((builtin.hooks.validate)(object, old)),
-        Content::Custom(custom) => errors.extend(custom.schema.validate(object, old)),
+        Content::Custom(_) => errors.extend(resource.schema.validate(object, old)),
     }
     if errors.is_empty() {
         return Ok(());
@@ -147,52 +152,13 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
     Err(Status::invalid(resource, metadata::text(object, "name"), causes))
 }
 
-fn reshape_metadata(resource: &Resource, object: &mut Value) -> Result<(), Status> {
-    let (kind, version) = (&resource.ids.kind, &resource.ids.version);
-    crate::validation::metadata_shape(object).map_err(|why| {
-        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
-    })?;
-    let taken = std::mem::take(metadata::of(object));
-    let typed: ObjectMeta =
-        serde_json::from_value(Value::Object(taken)).map_err(|e| cannot_handle(resource, &e))?;
-    let typed = serde_json::to_value(typed).map_err(|e| cannot_handle(resource, &e))?;
-    if let Some(body) = object.as_object_mut() {
-        body.insert("metadata".into(), typed);
-    }
-    Ok(())
+fn check_metadata(resource: &Resource, object: &Value) -> Result<(), Status> {
+    crate::validation::metadata_shape(object).map_err(|why| cannot_handle(resource, &why))
 }
 
-fn cannot_handle(resource: &Resource, error: &serde_json::Error) -> Status {
+fn cannot_handle(resource: &Resource, why: &str) -> Status {
     let (kind, version) = (&resource.ids.kind, &resource.ids.version);
-    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
-}
-
-/// Paths that are in `before` and not in `after`. Nulls and empty values are dropped by every type.
-fn lost(before: &Value, after: &Value, path: &mut String, out: &mut Vec<String>) {
-    let step = |path: &mut String, part: String, inner: &mut dyn FnMut(&mut String)| {
-        let len = path.len();
-        path.push_str(&part);
-        inner(path);
-        path.truncate(len);
-    };
-    match (before, after) {
-        (Value::Object(before), Value::Object(after)) => {
-            for (key, value) in before {
-                let part = if path.is_empty() { key.clone() } else { format!(".{key}") };
-                step(path, part, &mut |path| match after.get(key) {
-                    Some(kept) => lost(value, kept, path, out),
-                    None if value.is_null() => {}
-                    None => out.push(path.clone()),
-                });
-            }
-        }
-        (Value::Array(before), Value::Array(after)) => {
-            for (at, (value, kept)) in before.iter().zip(after).enumerate() {
-                step(path, format!("[{at}]"), &mut |path| lost(value, kept, path, out));
-            }
-        }
-        _ => {}
-    }
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
 fn type_name(value: &Value) -> &'static str {

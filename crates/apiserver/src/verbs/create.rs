@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::options::WriteOptions;
-use super::{Answer, Call, Core, Outcome, content, metadata, settled};
+use super::{Answer, Call, Core, Outcome, content, metadata, owners, settled};
 use crate::resources::Content;
 use crate::resources::kinds::Context;
 use crate::status::{Cause, Status};
@@ -18,7 +18,16 @@ pub(super) const MAX_OBJECT_BYTES: usize = 3 << 19;
 pub(super) fn create(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let options = WriteOptions::read(call)?;
     let object = content::decode(call)?;
-    place(core, call, object, options)
+    place(core, call, object, Origin::Written, options)
+}
+
+/// Where an object's content comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A body or a patch: it is yet to be brought into shape, and its writer owns what changed.
+    Written,
+    /// An apply, which did both.
+    Applied,
 }
 
 /// Creates a decoded object: also how an apply or an update of an absent object ends.
@@ -26,6 +35,7 @@ pub(super) fn place(
     core: &Core,
     call: &Call<'_>,
     mut object: Value,
+    origin: Origin,
     options: WriteOptions,
 ) -> Result<Outcome, Status> {
     let resource = call.resource;
@@ -39,7 +49,14 @@ pub(super) fn place(
         metadata::generate_name(&mut object, &*core.env);
     }
     refuse_while_ending(core, call, metadata::text(&object, "name"))?;
-    let warnings = content::reshape(resource, &mut object, options.validation)?;
+    let warnings = match origin {
+        Origin::Written => {
+            let warnings = content::reshape(resource, &mut object, options.validation)?;
+            owners::track(core, call, None, &mut object);
+            warnings
+        }
+        Origin::Applied => content::finish_applied(resource, &mut object)?,
+    };
     metadata::begin(&mut object, resource, &*core.env);
     if resource.status
         && let Some(body) = object.as_object_mut()

@@ -199,6 +199,7 @@ fn clear_definition(core: &Core, definition: &Object) {
             query: &crate::http::Query::default(),
             body: &[],
             content_type: "",
+            user_agent: "",
         };
         // An object that cannot be deleted now keeps its definition; its own deletion finishes both.
         if let Err(status) = remove(core, &call, &DeleteOptions::default()) {

@@ -46,8 +46,7 @@ pub(super) fn deleting(object: &Value) -> bool {
 pub(super) fn begin(object: &mut Value, resource: &Resource, env: &dyn Env) {
     let named = format!("{}/{}/{}", resource.ids.plural, text(object, "namespace"), text(object, "name"));
     let metadata = of(object);
-    for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "generation"]
-    {
+    for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         metadata.remove(key);
     }
     metadata.insert("uid".into(), env.uid(&named).into());
@@ -79,7 +78,7 @@ pub(super) fn carry_over(new: &mut Value, old: &Value) {
             metadata.insert(key.into(), value.clone());
         }
     }
-    for key in ["generation", "managedFields", "generateName"] {
+    for key in ["generation", "generateName"] {
         match before.get(key) {
             Some(value) => metadata.insert(key.into(), value.clone()),
             None => metadata.remove(key),

@@ -15,6 +15,7 @@ mod create;
 mod delete;
 mod metadata;
 mod options;
+mod owners;
 mod read;
 mod scale;
 mod update;
@@ -53,6 +54,8 @@ pub(crate) struct Call<'a> {
     pub(crate) body: &'a [u8],
     /// Without parameters, lower case.
     pub(crate) content_type: &'a str,
+    /// Who asks: the field manager of those who name none.
+    pub(crate) user_agent: &'a str,
 }
 
 /// What is to be done.
@@ -71,11 +74,24 @@ pub(crate) enum Verb {
 /// Which part of the object is addressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subresource {
+    /// The object itself.
     Whole,
     Status,
     Scale,
     /// Namespaces: `spec.finalizers` alone.
     Finalize,
+}
+
+impl Subresource {
+    /// As in paths and in managedFields.
+    fn as_str(self) -> &'static str {
+        match self {
+            Subresource::Whole => "",
+            Subresource::Status => "status",
+            Subresource::Scale => "scale",
+            Subresource::Finalize => "finalize",
+        }
+    }
 }
 
 /// What a verb answers, before anyone asks for a format.

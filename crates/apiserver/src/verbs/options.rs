@@ -1,10 +1,8 @@
 //! What did the query ask for besides the verb?
 
+use super::owners::MANAGER_MAX;
 use super::{Call, Verb};
 use crate::status::{Cause, Status};
-
-/// Kubernetes' limit on the length of a field manager's name.
-const FIELD_MANAGER_MAX: usize = 128;
 
 /// The options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +39,21 @@ impl WriteOptions {
             }
         };
         let manager = call.query.get("fieldManager").unwrap_or_default();
-        if manager.len() > FIELD_MANAGER_MAX {
+        if manager.len() > MANAGER_MAX {
             let message =
-                format!("Invalid value: {manager:?}: must be no more than {FIELD_MANAGER_MAX} characters");
+                format!("Invalid value: {manager:?}: must be no more than {MANAGER_MAX} characters");
             causes.push(Cause::invalid("fieldManager", message));
         } else if manager.chars().any(char::is_control) {
             let message = format!("Invalid value: {manager:?}: should only contain printable characters");
             causes.push(Cause::invalid("fieldManager", message));
+        }
+        let applying = call.verb == Verb::Patch && call.content_type == "application/apply-patch+yaml";
+        if applying && manager.is_empty() {
+            causes.push(Cause::required("fieldManager", "Required value: is required for apply patch"));
+        }
+        if call.verb == Verb::Patch && !applying && call.query.get("force").is_some() {
+            let message = "Forbidden: may not be specified for non-apply patch";
+            causes.push(Cause::forbidden("force", message));
         }
         if causes.is_empty() {
             Ok(WriteOptions { dry_run, validation })

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::options::WriteOptions;
-use super::until_settled;
-use super::{Answer, Call, Core, Subresource, Verb, metadata, update};
+
+use super::create::Origin;
+use super::{Answer, Call, Core, Verb, metadata, until_settled, update};
 use crate::http::body;
 use crate::patch;
 use crate::resources::Scale;
@@ -28,7 +29,6 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
         call.body,
     )?;
     let key = key(call.namespace, call.name);
-    let whole = Call { subresource: Subresource::Whole, ..*call };
     until_settled(call, || {
         let head = core.store.head(&call.resource.table, &key);
         let head = head.ok_or_else(|| Status::not_found(call.resource, call.name))?;
@@ -39,7 +39,9 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
         set(&mut new, &paths.spec, replicas.into());
         let version = metadata::text(&wanted, "resourceVersion").to_owned();
         metadata::of(&mut new).insert("resourceVersion".into(), version.into());
-        let Some(outcome) = update::change(core, &whole, &head, &old, new, options)? else { return Ok(None) };
+        let Some(outcome) = update::change(core, call, &head, &old, new, Origin::Written, options)? else {
+            return Ok(None);
+        };
         Ok(Some(match outcome.answer {
             Answer::Object(code, object) => {
                 let value = object.value();

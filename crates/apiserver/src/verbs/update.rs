@@ -6,9 +6,13 @@
 
 use serde_json::Value;
 
+use super::create::Origin;
 use super::options::WriteOptions;
-use super::{Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata};
+use super::{
+    Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata, owners,
+};
 use super::{settled, until_settled};
+use crate::apply::strategic::strategic_merge;
 use crate::http::body;
 use crate::patch::{self, PatchError};
 use crate::resources::kinds::Context;
@@ -26,8 +30,8 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
             return absent(core, call, &source, options).map(Some);
         };
         let old = call.resource.read(&head);
-        let new = source.content(call, &old)?;
-        change(core, call, &head, &old, new, options)
+        let (new, origin) = source.content(core, call, &old)?;
+        change(core, call, &head, &old, new, origin, options)
     })
 }
 
@@ -36,6 +40,8 @@ enum Source {
     Replace(Value),
     Merge(Value),
     Json(Vec<patch::Operation>),
+    Strategic(Value),
+    Apply { config: Value, force: bool },
 }
 
 impl Source {
@@ -57,12 +63,18 @@ impl Source {
                 let patch = body::parse("application/json", call.body)?;
                 Ok(Source::Json(patch::operations(&patch).map_err(refuse_patch)?))
             }
-            "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
-                Err(Status::unsupported_media_type(format!(
+            "application/strategic-merge-patch+json" => match &call.resource.content {
+                Content::Builtin(_) => Ok(Source::Strategic(body::parse("application/json", call.body)?)),
+                Content::Custom(_) => Err(Status::unsupported_media_type(
                     "the body of the request was in an unknown format - accepted media types include: \
-                     application/json-patch+json, application/merge-patch+json; {} is not served here",
-                    call.content_type
-                )))
+                     application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                )),
+            },
+            "application/apply-patch+yaml" => {
+                let mut config = body::parse(call.content_type, call.body)?;
+                content::check_type(call.resource, &mut config)?;
+                content::check_place(call, &mut config)?;
+                Ok(Source::Apply { config, force: call.query.flag("force") == Some(true) })
             }
             _ => Err(Status::unsupported_patch_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -71,9 +83,12 @@ impl Source {
         }
     }
 
-    fn content(&self, call: &Call<'_>, old: &Value) -> Result<Value, Status> {
+    fn content(&self, core: &Core, call: &Call<'_>, old: &Value) -> Result<(Value, Origin), Status> {
         let mut new = match self {
-            Source::Replace(object) => return Ok(object.clone()),
+            Source::Replace(object) => return Ok((object.clone(), Origin::Written)),
+            Source::Apply { config, force } => {
+                return Ok((owners::lay(core, call, Some(old), config, *force)?, Origin::Applied));
+            }
             Source::Merge(patch) => {
                 let mut new = old.clone();
                 patch::merge(&mut new, patch);
@@ -84,10 +99,12 @@ impl Source {
                 patch::apply(&mut new, operations).map_err(refuse_patch)?;
                 new
             }
+            Source::Strategic(patch) => strategic_merge(old, patch, &call.resource.schema)
+                .map_err(|error| Status::bad_request(error.to_string()))?,
         };
         content::check_type(call.resource, &mut new)?;
         content::check_place(call, &mut new)?;
-        Ok(new)
+        Ok((new, Origin::Written))
     }
 }
 
@@ -109,11 +126,21 @@ fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) 
         {
             let mut object = object.clone();
             metadata::of(&mut object).remove("resourceVersion");
-            create::place(core, call, object, options)
+            create::place(core, call, object, Origin::Written, options)
         }
-        Source::Replace(_) | Source::Merge(_) | Source::Json(_) => {
-            Err(Status::not_found(call.resource, call.name))
+        Source::Apply { config, force } if call.subresource == Subresource::Whole => {
+            if !metadata::text(config, "uid").is_empty() {
+                let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                return Err(Status::conflict(call.resource, call.name, why));
+            }
+            let object = owners::lay(core, call, None, config, *force)?;
+            create::place(core, call, object, Origin::Applied, options)
         }
+        Source::Replace(_)
+        | Source::Merge(_)
+        | Source::Json(_)
+        | Source::Strategic(_)
+        | Source::Apply { .. } => Err(Status::not_found(call.resource, call.name)),
     }
 }
 
@@ -124,20 +151,21 @@ pub(super) fn change(
     head: &std::sync::Arc<Object>,
     old: &Value,
     mut new: Value,
+    origin: Origin,
     options: WriteOptions,
 ) -> Result<Option<Outcome>, Status> {
     let resource = call.resource;
     check_identity(call, head, &new)?;
     metadata::of(&mut new).remove("resourceVersion");
-    let warnings =
-        content::reshape(resource, &mut new, options.validation).map_err(|status| match call.verb {
-            // What a patch made of an object is the patch's fault, and said as such.
-            Verb::Patch if status.code == 400 && !status.message.starts_with("strict") => {
-                let cause = Cause::invalid("patch", format!("Invalid value: {}", status.message));
-                Status::invalid(resource, "", vec![cause])
-            }
-            _ => status,
-        })?;
+    let warnings = match origin {
+        Origin::Applied => content::finish_applied(resource, &mut new)?,
+        Origin::Written => {
+            let warnings = content::reshape(resource, &mut new, options.validation)
+                .map_err(|status| blame_patch(call, status))?;
+            owners::track(core, call, Some(old), &mut new);
+            warnings
+        }
+    };
     metadata::carry_over(&mut new, old);
     isolate(call, &mut new, old);
     if let Content::Builtin(builtin) = &resource.content {
@@ -170,6 +198,15 @@ pub(super) fn change(
         Some(object) => done(Answer::Object(200, object)),
         None => Ok(None),
     }
+}
+
+/// What a patch made of an object is the patch's fault, and said as such.
+fn blame_patch(call: &Call<'_>, status: Status) -> Status {
+    if call.verb != Verb::Patch || status.code != 400 || status.message.starts_with("strict") {
+        return status;
+    }
+    let cause = Cause::invalid("patch", format!("Invalid value: {}", status.message));
+    Status::invalid(call.resource, "", vec![cause])
 }
 
 /// The uid and the version the client believes in.
@@ -206,8 +243,10 @@ fn isolate(call: &Call<'_>, new: &mut Value, old: &Value) {
         Subresource::Status => {
             restore(new, old, |key| !matches!(key, "status" | "metadata" | "kind" | "apiVersion"));
             if custom {
+                let owners = metadata::of(new).remove("managedFields");
                 restore(new, old, |key| key == "metadata");
                 metadata::of(new).remove("resourceVersion");
+                metadata::of(new).insert("managedFields".into(), owners.unwrap_or_default());
             }
         }
         Subresource::Finalize => {

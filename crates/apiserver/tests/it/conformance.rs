@@ -17,20 +17,24 @@ use tower::ServiceExt as _;
 use crate::{post, server};
 
 /// Conversations every answer of which is as recorded.
-const PASS: &[&str] = &["scenarios/crud", "scenarios/finalizers", "scenarios/watch"];
+const PASS: &[&str] = &[
+    "scenarios/apply",
+    "scenarios/basics",
+    "scenarios/crd",
+    "scenarios/crud",
+    "scenarios/finalizers",
+    "scenarios/jobs",
+    "scenarios/list",
+    "scenarios/patch",
+    "scenarios/watch",
+];
 
-/// Conversations that some answers still differ in, with how many steps pass at least, and which room is
-/// missing.
+/// Conversations that some answers still differ in, with how many steps pass at least, and what is missing.
+/// The last two are for machines outside this crate, which work through its API.
 const NOT_YET: &[(&str, usize, &str)] = &[
-    ("scenarios/access", 5, "authentication, RBAC and token requests"),
-    ("scenarios/apply", 0, "server-side apply"),
-    ("scenarios/basics", 13, "OpenAPI documents"),
-    ("scenarios/crd", 24, "server-side apply, Table"),
-    ("scenarios/jobs", 3, "defaults and validation of jobs, Table"),
-    ("scenarios/list", 20, "Table"),
+    ("scenarios/access", 6, "authentication, RBAC and token requests"),
     ("scenarios/namespaces", 8, "something that empties namespaces"),
     ("scenarios/ownership", 15, "a garbage collector"),
-    ("scenarios/patch", 10, "strategic merge, validation of deployments"),
 ];
 
 #[test]
@@ -38,6 +42,10 @@ fn recorded_conversations_are_answered_as_recorded() {
     let mut wrong = Vec::new();
     for name in PASS {
         let (_, problems) = replay(name);
+        wrong.extend(problems);
+    }
+    for at in 1..=26 {
+        let (_, problems) = replay(&format!("ownership/ownership-{at:02}"));
         wrong.extend(problems);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -18,7 +18,7 @@ use pawl_api::meta::Kind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::machine::{Depth, Description, Machine, Primary};
+use crate::machine::{Depth, Description, EVERY, Machine, Primary, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View, group_of};
@@ -73,6 +73,7 @@ impl Machine for Garbage {
             watches: vec![],
             finalizer: None,
             phases: None,
+            writes: vec![Write::main(EVERY, &["delete", "patch"])],
         }
     }
 

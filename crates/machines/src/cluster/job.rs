@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
 
 use crate::backoff;
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Propagation, Step, Waiting};
 use crate::view::Input;
@@ -79,6 +79,11 @@ impl Machine for Jobs {
             watches: vec![Watch::owned(POD)],
             finalizer: None,
             phases: None,
+            writes: vec![
+                Write::main(JOB, &["delete"]),
+                Write::status(JOB),
+                Write::main(POD, &["create", "delete", "patch"]),
+            ],
         }
     }
 
@@ -185,9 +190,15 @@ impl<'a> Round<'a> {
     fn finish(mut self) -> Plan<JobStatus> {
         self.suspend_or_resume();
         self.count();
+        let decided_before = self.ending().is_some();
         let verdict = self.verdict();
         match &verdict {
-            Some(verdict) => self.wind_down(verdict),
+            // Written down before anything is done about it: nobody deletes a Pod for a deadline and then forgets why.
+            Some(verdict) if !decided_before => self.record_the_running(verdict),
+            Some(verdict) => {
+                self.record_the_running(verdict);
+                self.delete_active(usize::MAX);
+            }
             None if self.is_suspended() => self.delete_active(usize::MAX),
             None => self.keep_running(),
         }
@@ -250,6 +261,7 @@ impl<'a> Round<'a> {
             } else if self.uncounted.len() >= MAX_AT_ONCE {
                 false
             } else if pod.has_succeeded() {
+                self.plan.steps.push(pod.confirm_uncounted());
                 self.uncounted.succeeded.push(pod.uid().to_owned());
                 false
             } else if self.counts_as_failed(pod) {
@@ -279,6 +291,7 @@ impl<'a> Round<'a> {
         // Kubernetes stopped these itself: resuming must not find the back-off limit used up.
         let suspended = self.is_suspended() && pod.is_terminating();
         if !ignored && !suspended {
+            self.plan.steps.push(pod.confirm_uncounted());
             self.uncounted.failed.push(pod.uid().to_owned());
         }
         ignored || suspended
@@ -374,8 +387,8 @@ impl<'a> Round<'a> {
         observed.pods.iter().filter(|pod| pod.is_active())
     }
 
-    /// What still runs has no purpose any more. When the Job failed it counts as failed, as in Kubernetes.
-    fn wind_down(&mut self, verdict: &Verdict) {
+    /// What still runs when a Job fails counts as failed, as in Kubernetes.
+    fn record_the_running(&mut self, verdict: &Verdict) {
         if !verdict.success {
             let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
             let unrecorded = |pod: &&Seen| {
@@ -383,11 +396,12 @@ impl<'a> Round<'a> {
                     && !self.released.contains(pod.uid())
                     && !recorded.contains(&pod.uid().to_owned())
             };
-            let counted: Vec<String> =
-                self.active().filter(unrecorded).take(MAX_AT_ONCE).map(|pod| pod.uid().to_owned()).collect();
-            self.uncounted.failed.extend(counted);
+            let counted: Vec<&Seen> = self.active().filter(unrecorded).take(MAX_AT_ONCE).collect();
+            for pod in counted {
+                self.plan.steps.push(pod.confirm_uncounted());
+                self.uncounted.failed.push(pod.uid().to_owned());
+            }
         }
-        self.delete_active(usize::MAX);
     }
 
     fn keep_running(&mut self) {

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
 
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
@@ -57,6 +57,11 @@ impl Machine for Namespaces {
             watches: vec![Watch::every(terminating_home)],
             finalizer: None,
             phases: None,
+            writes: vec![
+                Write::status(NAMESPACE),
+                Write { kind: NAMESPACE, part: Some("finalize"), verbs: &["update"] },
+                Write::main(EVERY, &["delete"]),
+            ],
         }
     }
 
@@ -73,8 +78,7 @@ impl Machine for Namespaces {
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<NamespaceStatus> {
         let Observed { me, namespace, content } = observed;
-        let finalizers =
-            namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
         if !me.is_deleting() || !finalizers.iter().any(|held| held == FINALIZER) {
             return Plan::rest();
         }
@@ -124,15 +128,29 @@ fn status(observed: &Observed, now: Timestamp) -> NamespaceStatus {
             *finalizers.entry(finalizer.clone()).or_insert(0_usize) += 1;
         }
     }
-    let none = |type_: &str, reason: &str, message: &str| (type_.to_owned(), "False", reason.to_owned(), message.to_owned());
+    let none = |type_: &str, reason: &str, message: &str| {
+        (type_.to_owned(), "False", reason.to_owned(), message.to_owned())
+    };
     let told = |counts: &BTreeMap<String, usize>, noun: &str| {
-        counts.iter().map(|(name, count)| format!("{name} {noun} {count} resource instances")).collect::<Vec<_>>().join(", ")
+        counts
+            .iter()
+            .map(|(name, count)| format!("{name} {noun} {count} resource instances"))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let remaining = format!("Some resources are remaining: {}", told(&kinds, "has"));
     let held = format!("Some content in the namespace has finalizers remaining: {}", told(&finalizers, "in"));
     let mut facts = vec![
-        none("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
-        none("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        none(
+            "NamespaceDeletionDiscoveryFailure",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        none(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
         none(
             "NamespaceDeletionContentFailure",
             "ContentDeleted",
@@ -141,7 +159,11 @@ fn status(observed: &Observed, now: Timestamp) -> NamespaceStatus {
         ("NamespaceContentRemaining".to_owned(), "True", "SomeResourcesRemain".to_owned(), remaining),
     ];
     facts.push(if finalizers.is_empty() {
-        none("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+        none(
+            "NamespaceFinalizersRemaining",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        )
     } else {
         ("NamespaceFinalizersRemaining".to_owned(), "True", "SomeFinalizersRemain".to_owned(), held)
     });
@@ -217,7 +239,8 @@ metadata: {name: elsewhere, namespace: other}
         let status = cluster.get(&NAMESPACE, &home).unwrap()["status"].clone();
         assert_eq!(status["phase"], "Terminating");
         let told = |type_: &str| {
-            let found = status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == type_).unwrap();
+            let found =
+                status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == type_).unwrap();
             (found["status"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
         };
         assert_eq!(
@@ -241,7 +264,9 @@ metadata: {name: elsewhere, namespace: other}
 
     #[test]
     fn finalizers_of_others_stay() {
-        let yaml = SPACE.replace("[kubernetes]", "[kubernetes, theirs]").replace("finalizers: [example.com/hold]", "");
+        let yaml = SPACE
+            .replace("[kubernetes]", "[kubernetes, theirs]")
+            .replace("finalizers: [example.com/hold]", "");
         let mut cluster = Cluster::of(&[NAMESPACE, CONFIG_MAP, NODE], &yaml);
         cluster.delete(&NAMESPACE, &Key::new(None, "n"), "Background");
         cluster.settle(&[AnyMachine::new(Namespaces)]);

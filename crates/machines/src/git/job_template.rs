@@ -72,16 +72,22 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     }
     let (name, namespace) = (from.workflow.name(), from.workflow.namespace());
     let owner = from.workflow.controller_reference();
-    let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]});
+    let metadata =
+        json!({"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]});
     Ok(json!({"metadata": metadata, "spec": spec}))
 }
 
 fn job_labels(from: &Ingredients<'_>) -> Map<String, Value> {
     let WorkflowSpec { owner, repository, sha, template, .. } = from.spec;
-    [(labels::OWNER, owner), (labels::REPO_NAME, repository), (labels::SHA, sha), (labels::TEMPLATE, template)]
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), names::label_value(value).into()))
-        .collect()
+    [
+        (labels::OWNER, owner),
+        (labels::REPO_NAME, repository),
+        (labels::SHA, sha),
+        (labels::TEMPLATE, template),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), names::label_value(value).into()))
+    .collect()
 }
 
 /// The thirteen variables every container gets, `$` doubled: what is in them comes from branch names and paths, and
@@ -117,7 +123,7 @@ fn workspace(from: &Ingredients<'_>, pod: &mut Value) -> Option<Value> {
     let claim = from.spec.parameter(parameters::WORKSPACE_CLAIM_NAME)?;
     let path = from.spec.parameter(parameters::WORKSPACE_MOUNT_PATH).unwrap_or(DEFAULT_MOUNT_PATH);
     let volume = json!({"name": WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim}});
-    replace_named(pod, "volumes", volume);
+    replace_named(pod, "volumes", &volume);
     default(object(pod, "securityContext"), "fsGroup", json!(USER));
     Some(json!({"name": WORKSPACE_VOLUME, "mountPath": path}))
 }
@@ -163,7 +169,7 @@ fn inject(container: &mut Value, env: &[(&'static str, String)], mount: Option<&
     let all = ours.chain(theirs.into_iter().filter(|variable| !is_ours(variable)));
     container["env"] = Value::Array(all.collect());
     if let Some(mount) = mount {
-        replace_named(container, "volumeMounts", mount.clone());
+        replace_named(container, "volumeMounts", mount);
     }
 }
 
@@ -232,7 +238,7 @@ fn default(holder: &mut Value, key: &str, value: Value) {
 }
 
 /// Puts an item into a list in place of one of the same name.
-fn replace_named(holder: &mut Value, field: &str, item: Value) {
+fn replace_named(holder: &mut Value, field: &str, item: &Value) {
     let others = list(holder, field).filter(|other| other.get("name") != item.get("name")).cloned();
     let items: Vec<Value> = others.chain([item.clone()]).collect();
     holder[field] = items.into();
@@ -258,7 +264,13 @@ mod tests {
         let branch: BranchSpec = serde_json::from_value(branch).unwrap();
         assert_eq!(branch::KIND.kind, "Branch");
         let job = serde_json::from_value(yaml(job)).unwrap();
-        build(Ingredients { workflow: &object, spec: &spec.unwrap(), branch: &branch, job: &job, allow_privileged })
+        build(Ingredients {
+            workflow: &object,
+            spec: &spec.unwrap(),
+            branch: &branch,
+            job: &job,
+            allow_privileged,
+        })
     }
 
     const PLAIN: &str = "{template: {spec: {containers: [{name: main, image: i}]}}}";
@@ -295,7 +307,10 @@ mod tests {
         let pod = &built["spec"]["template"]["spec"];
         assert_eq!((&built["spec"]["backoffLimit"], &built["spec"]["someday"]["a"]), (&json!(2), &json!(1)));
         assert_eq!(built["spec"]["template"]["metadata"]["labels"]["mine"], "x");
-        assert_eq!((&pod["restartPolicy"], &pod["automountServiceAccountToken"]), (&json!("OnFailure"), &json!(true)));
+        assert_eq!(
+            (&pod["restartPolicy"], &pod["automountServiceAccountToken"]),
+            (&json!("OnFailure"), &json!(true))
+        );
         assert_eq!(pod["securityContext"]["runAsUser"], 7);
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         assert_eq!(pod["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["KILL"]));
@@ -332,8 +347,14 @@ mod tests {
             let built = check(PLAIN, parameters, false).unwrap();
             let pod = &built["spec"]["template"]["spec"];
             assert_eq!(pod["volumes"][0]["persistentVolumeClaim"]["claimName"], "ws-1");
-            assert_eq!(pod["containers"][0]["volumeMounts"], json!([{"name": WORKSPACE_VOLUME, "mountPath": path}]));
-            assert_eq!(pod["containers"][0]["env"][12], json!({"name": "TERRAKOJO_WORKSPACE_DIR", "value": path}));
+            assert_eq!(
+                pod["containers"][0]["volumeMounts"],
+                json!([{"name": WORKSPACE_VOLUME, "mountPath": path}])
+            );
+            assert_eq!(
+                pod["containers"][0]["env"][12],
+                json!({"name": "TERRAKOJO_WORKSPACE_DIR", "value": path})
+            );
             assert_eq!(pod["securityContext"]["fsGroup"], 1000);
         }
     }
@@ -343,15 +364,28 @@ mod tests {
         let job = "{template: {spec: {hostNetwork: true, volumes: [{name: h, hostPath: {path: /}}], \
             containers: [{name: main, image: i, securityContext: {privileged: true}}]}}}";
         let refused = check(job, "{}", false).unwrap_err().to_string();
-        assert!(refused.starts_with("hostNetwork, volumes[0].hostPath, containers[0].securityContext.privileged are not"), "{refused}");
+        assert!(
+            refused.starts_with(
+                "hostNetwork, volumes[0].hostPath, containers[0].securityContext.privileged are not"
+            ),
+            "{refused}"
+        );
         let built = check(job, "{}", true).unwrap();
         let context = &built["spec"]["template"]["spec"]["containers"][0]["securityContext"];
-        assert!(context.get("allowPrivilegeEscalation").is_none(), "the API server would refuse the two together");
+        assert!(
+            context.get("allowPrivilegeEscalation").is_none(),
+            "the API server would refuse the two together"
+        );
     }
 
     #[test]
     fn what_is_not_a_job_is_said_so() {
-        for job in ["{}", "{template: {spec: {containers: []}}}", "{template: {spec: {containers: 7}}}", "{backoffLimit: x, template: {}}"] {
+        for job in [
+            "{}",
+            "{template: {spec: {containers: []}}}",
+            "{template: {spec: {containers: 7}}}",
+            "{backoffLimit: x, template: {}}",
+        ] {
             assert!(matches!(check(job, "{}", false), Err(BuildError::NotAJob(_))), "{job}");
         }
     }

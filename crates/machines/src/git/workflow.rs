@@ -27,7 +27,7 @@ use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
@@ -79,7 +79,10 @@ enum Found<K> {
     Missing,
     /// It is there, but does not have the shape of its kind.
     Malformed(String),
-    There { typed: Arc<K>, deleting: bool },
+    There {
+        typed: Arc<K>,
+        deleting: bool,
+    },
 }
 
 impl Machine for Workflows {
@@ -101,6 +104,12 @@ impl Machine for Workflows {
             ],
             finalizer: Some(finalizers::WORKFLOW),
             phases: Some(Table::of::<WorkflowPhase>(workflow::KIND, ["status", "phase"])),
+            writes: vec![
+                Write::main(workflow::KIND, &["delete", "patch"]),
+                Write::status(workflow::KIND),
+                Write::finalizers(workflow::KIND),
+                Write::main(JOB, &["create", "delete"]),
+            ],
         }
     }
 
@@ -203,7 +212,8 @@ fn follow(
     };
     // A Job with a deadline of its own has been told how long to try.
     let own_deadline = job.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
-    let deadline = report.status.start_deadline.clone().map_or_else(|| later(now, START_LIMIT), |time| time.0);
+    let deadline =
+        report.status.start_deadline.clone().map_or_else(|| later(now, START_LIMIT), |time| time.0);
     if own_deadline {
         return report.goes_on(phase, Reason::ContainerCannotStart, problem.clone());
     }
@@ -243,7 +253,9 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
             let key = Key::new(observed.me.namespace(), &spec.template);
             let until = "it is created".to_owned();
             let waiting = Waiting::Object { kind: workflow_template::KIND, key, until };
-            return report.goes_on(WorkflowPhase::Pending, Reason::TemplateNotFound, message).waiting(waiting);
+            return report
+                .goes_on(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
+                .waiting(waiting);
         }
     };
     let message = format!("WorkflowTemplate {} is there", spec.template);
@@ -262,19 +274,27 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
             report
                 .goes_on(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made")
                 .gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at))
-                .then(Step::Create { kind: JOB, manifest, adopt: Adopt::ControlledBy(observed.me.uid().to_owned()) })
+                .then(Step::Create {
+                    kind: JOB,
+                    manifest,
+                    adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
+                })
                 .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"))
         }
         Err(error) => {
             let (reason, change) = match &error {
                 BuildError::NotAJob(_) => (Reason::TemplateInvalid, "a well-formed job, and a new attempt"),
-                BuildError::TooPowerful(_) => {
-                    (Reason::PodSecurityRefused, "the label on the namespace or less power, and a new attempt")
-                }
+                BuildError::TooPowerful(_) => (
+                    Reason::PodSecurityRefused,
+                    "the label on the namespace or less power, and a new attempt",
+                ),
             };
-            report
-                .ends(WorkflowPhase::Failed, reason, error.to_string())
-                .gate(Gate::stopped(GateName::Validate, reason, looked_at, change))
+            report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(Gate::stopped(
+                GateName::Validate,
+                reason,
+                looked_at,
+                change,
+            ))
         }
     }
 }
@@ -370,16 +390,22 @@ impl<'a> Report<'a> {
     }
 
     /// The last word on this run, told to people too.
-    fn ends(mut self, phase: WorkflowPhase, reason: Reason, message: impl Into<String>) -> Plan<WorkflowStatus> {
+    fn ends(
+        mut self,
+        phase: WorkflowPhase,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Plan<WorkflowStatus> {
         let message = message.into();
         self.status.completion_time = self.status.completion_time.or(Some(Time(self.now)));
         self.status.start_deadline = None;
         self.says(phase, reason, message.clone());
         let note = match phase {
             WorkflowPhase::Failed => Note::warning(reason, message),
-            WorkflowPhase::Succeeded | WorkflowPhase::Cancelled | WorkflowPhase::Pending | WorkflowPhase::Running => {
-                Note::normal(reason, message)
-            }
+            WorkflowPhase::Succeeded
+            | WorkflowPhase::Cancelled
+            | WorkflowPhase::Pending
+            | WorkflowPhase::Running => Note::normal(reason, message),
         };
         Plan::rest().status(self.status).note(note)
     }
@@ -455,12 +481,20 @@ fn cannot_start(pods: &[Arc<Object>]) -> Option<String> {
             let waiting = container.state.as_ref()?.waiting.as_ref()?;
             let reason = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))?;
             let message = waiting.message.as_deref().unwrap_or_default();
-            Some(format!("container {} of Pod {} cannot start: {reason}: {message}", container.name, pod.name()))
+            Some(format!(
+                "container {} of Pod {} cannot start: {reason}: {message}",
+                container.name,
+                pod.name()
+            ))
         })
     })
 }
 
-fn find<K: serde::de::DeserializeOwned + Send + Sync + 'static>(view: &dyn View, kind: &Kind, key: &Key) -> Found<K> {
+fn find<K: serde::de::DeserializeOwned + Send + Sync + 'static>(
+    view: &dyn View,
+    kind: &Kind,
+    key: &Key,
+) -> Found<K> {
     match view.get(kind, key) {
         None => Found::Missing,
         Some(object) => match object.parse::<K>() {

@@ -1,3 +1,8 @@
-//! Every scenario under faults, the promise that a seed decides everything, and the guards taken away one by one.
+//! Every scenario under faults, the promise that a seed decides everything, the guards taken away one by one, and the
+//! oracles made to fail.
 
+mod determinism;
 mod faults;
+mod mutants;
+mod oracles;
+mod permissions;

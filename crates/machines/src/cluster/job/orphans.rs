@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::pods::Seen;
 use super::{JOB, POD};
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Step};
 use crate::view::{Input, View};
@@ -36,6 +36,7 @@ impl Machine for OrphanPods {
             watches: vec![Watch::other(JOB, pods_of).metadata_only()],
             finalizer: None,
             phases: None,
+            writes: vec![Write::main(POD, &["patch"])],
         }
     }
 

@@ -105,6 +105,13 @@ impl Seen {
         init.iter().chain(main)
     }
 
+    /// A Pod that was counted has lost its finalizer before the count was written: if it is as it was seen, it was not
+    /// counted in the version of the Job that is at hand, however late the Pod was seen.
+    pub(super) fn confirm_uncounted(&self) -> Step {
+        let resource_version = self.object.resource_version().to_owned();
+        Step::ConfirmUnchanged { target: self.object.reference(), resource_version }
+    }
+
     /// Takes the tracking finalizer off, of exactly the version that was seen.
     pub(super) fn release(&self) -> Step {
         let kept: Vec<_> = self.object.finalizers().iter().filter(|held| *held != TRACKING).collect();

@@ -118,7 +118,10 @@ fn i1_the_job_has_the_workflows_name_and_is_controlled_by_it() {
     let case = check(&[BRANCH, TEMPLATE, WORKFLOW], ("Pending", "Pending"));
     let job = case.job().unwrap();
     assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "workflow-w");
-    assert_eq!(case.workflow().unwrap()["status"]["jobRef"], json!({"name": "w", "uid": job["metadata"]["uid"]}));
+    assert_eq!(
+        case.workflow().unwrap()["status"]["jobRef"],
+        json!({"name": "w", "uid": job["metadata"]["uid"]})
+    );
     assert_eq!(case.condition(TEMPLATE_FOUND)["status"], "True");
     assert_eq!(case.workflow().unwrap()["status"]["gates"][0]["verdict"], "Passed");
     let created = ("Normal".to_owned(), "JobCreated".to_owned(), "Created Job for Workflow".to_owned());
@@ -137,7 +140,9 @@ fn a_branch_that_the_cache_has_not_seen_is_confirmed_before_the_workflow_goes() 
     let case = Case::new(&[TEMPLATE, WORKFLOW]);
     let me = case.cluster.world.get(&workflow::KIND, &key()).unwrap();
     let plan = case.cluster.plan(&case.machine, &me);
-    assert!(matches!(plan.steps.as_slice(), [Step::ConfirmGone(branch), Step::Delete { .. }] if branch.uid.is_empty()));
+    assert!(
+        matches!(plan.steps.as_slice(), [Step::ConfirmGone(branch), Step::Delete { .. }] if branch.uid.is_empty())
+    );
 }
 
 #[test]
@@ -154,7 +159,9 @@ fn a_missing_template_is_waited_for() {
 #[test]
 fn the_phase_follows_the_jobs_conditions_before_its_counters() {
     let condition = |type_: &str, reason: &str| {
-        format!("{{failed: 1, active: 1, conditions: [{{type: {type_}, status: 'True', reason: {reason}, message: m}}]}}")
+        format!(
+            "{{failed: 1, active: 1, conditions: [{{type: {type_}, status: 'True', reason: {reason}, message: m}}]}}"
+        )
     };
     for (status, expect) in [
         ("{}".to_owned(), ("Pending", "Pending")),
@@ -178,7 +185,10 @@ fn i2_a_finished_workflow_stays_finished_whatever_becomes_of_its_job() {
     for jobs in [String::new(), job("workflow-w", "{active: 1}"), job("workflow-w", failed)] {
         let case = check(&[BRANCH, TEMPLATE, FINISHED, &jobs], ("Succeeded", "JobSucceeded"));
         assert_eq!(case.job().is_some(), !jobs.is_empty(), "no Job is made");
-        assert!(case.cluster.statuses.is_empty() && case.cluster.events.is_empty(), "I12: nothing is written");
+        assert!(
+            case.cluster.statuses.is_empty() && case.cluster.events.is_empty(),
+            "I12: nothing is written"
+        );
     }
 }
 
@@ -199,14 +209,19 @@ fn i2_another_job_in_the_place_of_the_one_that_was_made_is_not_taken_for_it() {
 
 #[test]
 fn somebody_elses_job_of_that_name_is_an_ownership_mismatch() {
-    let case = check(&[BRANCH, TEMPLATE, WORKFLOW, &job("someone", "{active: 1}")], ("Failed", "OwnershipMismatch"));
+    let case =
+        check(&[BRANCH, TEMPLATE, WORKFLOW, &job("someone", "{active: 1}")], ("Failed", "OwnershipMismatch"));
     assert!(case.message().contains("someone"));
     assert_eq!(case.job().unwrap()["metadata"]["ownerReferences"][0]["uid"], "someone");
 }
 
 #[test]
 fn what_the_api_server_refuses_for_good_fails_in_its_own_words() {
-    for (code, word, reason) in [(422, "Invalid", "JobInvalid"), (403, "Forbidden", "JobForbidden"), (413, "RequestEntityTooLarge", "JobCreationFailed")] {
+    for (code, word, reason) in [
+        (422, "Invalid", "JobInvalid"),
+        (403, "Forbidden", "JobForbidden"),
+        (413, "RequestEntityTooLarge", "JobCreationFailed"),
+    ] {
         let mut case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW]);
         let body = json!({"kind": "Status", "reason": word, "message": "spec: no, thanks"});
         case.cluster.refuse_create = Some((JOB, code, body));
@@ -236,7 +251,10 @@ fn power_over_the_node_needs_a_label_on_the_namespace() {
     let refused = check(&[&space("{}"), BRANCH, &strong, WORKFLOW], ("Failed", "PodSecurityRefused"));
     assert!(refused.message().starts_with("hostPID is not allowed here"), "{}", refused.message());
     assert_eq!(refused.workflow().unwrap()["status"]["gates"][0]["verdict"], "Stopped");
-    let allowed = check(&[&space("{pawl.dev/allow-privileged: 'true'}"), BRANCH, &strong, WORKFLOW], ("Pending", "Pending"));
+    let allowed = check(
+        &[&space("{pawl.dev/allow-privileged: 'true'}"), BRANCH, &strong, WORKFLOW],
+        ("Pending", "Pending"),
+    );
     assert_eq!(allowed.job().unwrap()["spec"]["template"]["spec"]["hostPID"], true);
 }
 
@@ -257,7 +275,10 @@ metadata:
 status: {phase: Pending, containerStatuses: [{name: main, image: i, imageID: '', ready: false, restartCount: 0,
   state: {waiting: {reason: ImagePullBackOff, message: no such image}}}]}
 ---";
-    let mut case = check(&[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", "{active: 1}"), pod], ("Running", "ContainerCannotStart"));
+    let mut case = check(
+        &[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", "{active: 1}"), pod],
+        ("Running", "ContainerCannotStart"),
+    );
     assert!(case.message().ends_with("cannot start: ImagePullBackOff: no such image"), "{}", case.message());
     case.cluster.advance(START_LIMIT);
     let case = case.settle();
@@ -272,7 +293,8 @@ fn a_deleted_workflow_stops_its_job_and_waits_until_it_is_gone() {
     let mut case = case.settle();
     assert_eq!(case.says(), ("Cancelled".into(), "Cancelled".into()));
     assert_eq!(case.job().unwrap()["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-    let machines = [AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods), case.machine.clone()];
+    let machines =
+        [AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods), case.machine.clone()];
     case.cluster.settle(&machines);
     assert!(case.job().is_none() && case.workflow().is_none());
 }
@@ -314,8 +336,13 @@ fn the_guard_of_the_finalizers_order_is_what_makes_it_wait() {
 
 #[test]
 fn a_job_that_fails_once_and_then_succeeds_is_a_success() {
-    let mut case = Case::new(&[BRANCH, &TEMPLATE.replace("job: {", "job: {backoffLimit: 2, completions: 1, parallelism: 1, "), WORKFLOW]);
-    let machines = [AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods), case.machine.clone()];
+    let mut case = Case::new(&[
+        BRANCH,
+        &TEMPLATE.replace("job: {", "job: {backoffLimit: 2, completions: 1, parallelism: 1, "),
+        WORKFLOW,
+    ]);
+    let machines =
+        [AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods), case.machine.clone()];
     for outcome in ["Failed", "Succeeded"] {
         case.cluster.settle(&machines);
         assert_eq!(case.says().0, "Running");

@@ -1,9 +1,19 @@
 //! Where do built-in kinds differ beyond what a table can say?
 
+mod job;
+mod pod;
+mod rbac;
+mod workload;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+
+pub(super) use job::{CRON_JOB, JOB};
+pub(super) use pod::POD;
+pub(super) use rbac::BINDING;
+pub(super) use workload::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 use super::crd;
 use crate::validation::FieldError;
@@ -18,6 +28,8 @@ pub(crate) struct Context<'a> {
 /// What a kind does at the turns of an object's life. Objects have passed through their type.
 #[derive(Debug)]
 pub(crate) struct Hooks {
+    /// Whatever is written gets the values it leaves out.
+    pub(crate) default: fn(&mut Value),
     /// A new object gets what its kind gives it.
     pub(crate) create: fn(&mut Value, &Context<'_>),
     /// A changed object, with what it was.
@@ -37,6 +49,7 @@ impl std::fmt::Debug for Context<'_> {
 }
 
 pub(crate) const NONE: Hooks = Hooks {
+    default: |_| {},
     create: |_, _| {},
     update: |_, _, _| {},
     delete: |_, _| {},
@@ -65,8 +78,7 @@ pub(crate) const NAMESPACE: Hooks = Hooks {
 };
 
 pub(crate) const SECRET: Hooks = Hooks {
-    create: |object, _| secret(object),
-    update: |object, _, _| secret(object),
+    default: secret,
     validate: |object, old| {
         let mut errors = Vec::new();
         if let Some(old) = old {
@@ -83,8 +95,6 @@ pub(crate) const SECRET: Hooks = Hooks {
 };
 
 pub(crate) const CONFIG_MAP: Hooks = Hooks {
-    create: |object, _| omit_empty_maps(object, &["data", "binaryData"]),
-    update: |object, _, _| omit_empty_maps(object, &["data", "binaryData"]),
     validate: |object, old| {
         let frozen = old.is_some_and(|o| o["immutable"] == true);
         let changed = |key: &str| old.is_some_and(|o| o[key] != object[key]);
@@ -127,13 +137,49 @@ pub(crate) const DEFINITION: Hooks = Hooks {
     ..NONE
 };
 
-pub(crate) const POD: Hooks = Hooks {
-    create: |object, _| set(object, "status", json!({"phase": "Pending", "qosClass": "BestEffort"})),
+pub(crate) const CLAIM: Hooks = Hooks {
+    default: |object| {
+        if let Some(spec) = object.get_mut("spec") {
+            fill(spec, "volumeMode", json!("Filesystem"));
+        }
+    },
+    create: |object, _| set(object, "status", json!({"phase": "Pending"})),
     ..NONE
 };
 
-pub(crate) const CLAIM: Hooks =
-    Hooks { create: |object, _| set(object, "status", json!({"phase": "Pending"})), ..NONE };
+pub(crate) const SERVICE: Hooks = Hooks {
+    default: |object| {
+        let Some(spec) = object.get_mut("spec") else { return };
+        fill(spec, "type", json!("ClusterIP"));
+        fill(spec, "sessionAffinity", json!("None"));
+        if spec["type"] != "ExternalName" {
+            fill(spec, "internalTrafficPolicy", json!("Cluster"));
+        }
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            fill(port, "protocol", json!("TCP"));
+            let number = port["port"].clone();
+            fill(port, "targetPort", number);
+        }
+    },
+    ..NONE
+};
+
+/// Sets what is not set.
+fn fill(object: &mut Value, key: &str, value: Value) {
+    if let Some(body) = object.as_object_mut() {
+        body.entry(key).or_insert(value);
+    }
+}
+
+/// A list in an object, empty if there is none.
+fn items<'a>(object: &'a Value, key: &str) -> &'a [Value] {
+    object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn not_negative(value: &Value, field: String) -> Option<FieldError> {
+    let negative = value.as_i64().is_some_and(|n| n < 0);
+    negative.then(|| FieldError::invalid(field, value, "must be greater than or equal to 0"))
+}
 
 fn set(object: &mut Value, key: &str, value: Value) {
     if let Some(body) = object.as_object_mut() {
@@ -159,13 +205,4 @@ fn secret(object: &mut Value) {
         }
     }
     body.entry("type").or_insert_with(|| "Opaque".into());
-    omit_empty_maps(object, &["data"]);
-}
-
-fn omit_empty_maps(object: &mut Value, keys: &[&str]) {
-    if let Some(body) = object.as_object_mut() {
-        body.retain(|key, value| {
-            !keys.contains(&key.as_str()) || value.as_object().is_none_or(|m| !m.is_empty())
-        });
-    }
 }

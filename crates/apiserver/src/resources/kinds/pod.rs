@@ -1,0 +1,259 @@
+//! What does Kubernetes fill into a pod, and what does it refuse?
+
+use serde_json::{Map, Value, json};
+
+use super::{Hooks, NONE, fill, items, set};
+use crate::validation::{FieldError, dns1123_label};
+
+/// Kubernetes' number.
+const GRACE_SECS: i64 = 30;
+/// `rw-r--r--`: how files from secrets and config maps are made.
+const FILE_MODE: i64 = 0o644;
+
+pub(crate) const POD: Hooks = Hooks {
+    default: |object| {
+        if let Some(spec) = object.get_mut("spec") {
+            default_spec(spec);
+            fill(spec, "enableServiceLinks", json!(true));
+        }
+    },
+    create: |object, _| set(object, "status", json!({"phase": "Pending", "qosClass": qos(&object["spec"])})),
+    validate: |object, old| {
+        let mut errors = validate_spec(&object["spec"], "spec");
+        if let Some(old) = old {
+            errors.extend(validate_update(&object["spec"], &old["spec"]));
+        }
+        errors
+    },
+    ..NONE
+};
+
+/// Fills in a pod template of another kind.
+pub(super) fn default_template(template: &mut Value) {
+    if let Some(spec) = template.get_mut("spec") {
+        default_spec(spec);
+    }
+}
+
+/// Everything wrong with a pod's spec at `path`.
+pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if items(spec, "containers").is_empty() {
+        errors.push(FieldError::required(format!("{path}.containers"), ""));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (at, container) in items(spec, list).iter().enumerate() {
+            let field = format!("{path}.{list}[{at}]");
+            let name = container["name"].as_str().unwrap_or_default();
+            if name.is_empty() {
+                errors.push(FieldError::required(format!("{field}.name"), ""));
+            } else {
+                let field = format!("{field}.name");
+                errors.extend(
+                    dns1123_label(name)
+                        .into_iter()
+                        .map(|why| FieldError::invalid(&field, &container["name"], why)),
+                );
+                if names.contains(&name) {
+                    errors.push(FieldError::duplicate(&field, &container["name"]));
+                }
+            }
+            names.push(name);
+            if container["image"].as_str().unwrap_or_default().is_empty() {
+                errors.push(FieldError::required(format!("{field}.image"), ""));
+            }
+        }
+    }
+    errors.extend(one_of(spec, path, "restartPolicy", &["Always", "OnFailure", "Never"]));
+    errors.extend(one_of(
+        spec,
+        path,
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+    ));
+    let mut volumes: Vec<&Value> = Vec::new();
+    for (at, volume) in items(spec, "volumes").iter().enumerate() {
+        let field = format!("{path}.volumes[{at}].name");
+        if volumes.contains(&&volume["name"]) {
+            errors.push(FieldError::duplicate(&field, &volume["name"]));
+        }
+        let name = volume["name"].as_str().unwrap_or_default();
+        errors.extend(
+            dns1123_label(name).into_iter().map(|why| FieldError::invalid(&field, &volume["name"], why)),
+        );
+        volumes.push(&volume["name"]);
+    }
+    errors
+}
+
+fn one_of(spec: &Value, path: &str, key: &str, allowed: &[&str]) -> Option<FieldError> {
+    let wrong = spec[key].as_str().is_some_and(|value| !allowed.contains(&value));
+    wrong.then(|| FieldError::not_supported(format!("{path}.{key}"), &spec[key], allowed))
+}
+
+/// A pod that is there can be changed in few ways.
+fn validate_update(new: &Value, old: &Value) -> Option<FieldError> {
+    let fixed = |spec: &Value| {
+        let mut spec = spec.clone();
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                set(container, "image", Value::Null);
+            }
+        }
+        for key in
+            ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"]
+        {
+            set(&mut spec, key, Value::Null);
+        }
+        // Binding a pod to a node is done once, by whoever schedules.
+        if old["nodeName"].is_null() {
+            set(&mut spec, "nodeName", Value::Null);
+        }
+        spec
+    };
+    (fixed(new) != fixed(old)).then(|| {
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
+            `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
+            existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+            previously negative)";
+        FieldError::forbidden("spec", detail)
+    })
+}
+
+fn default_spec(spec: &mut Value) {
+    fill(spec, "dnsPolicy", json!("ClusterFirst"));
+    fill(spec, "restartPolicy", json!("Always"));
+    fill(spec, "securityContext", json!({}));
+    fill(spec, "terminationGracePeriodSeconds", json!(GRACE_SECS));
+    fill(spec, "schedulerName", json!("default-scheduler"));
+    // Two names of one field: whoever reads either finds it.
+    if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {
+        fill(spec, "serviceAccountName", account.clone());
+        set(spec, "serviceAccount", account);
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            default_container(container);
+        }
+    }
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        default_volume(volume);
+    }
+}
+
+fn default_container(container: &mut Value) {
+    let image = container["image"].as_str().unwrap_or_default();
+    let policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
+    fill(container, "imagePullPolicy", json!(policy));
+    fill(container, "terminationMessagePath", json!("/dev/termination-log"));
+    fill(container, "terminationMessagePolicy", json!("File"));
+    fill(container, "resources", json!({}));
+    // What a container is limited to it also asks for, unless it says what it asks for.
+    if let Some(Value::Object(limits)) = container.pointer("/resources/limits").cloned()
+        && let Some(resources) = container.get_mut("resources")
+    {
+        fill(resources, "requests", Value::Object(Map::new()));
+        for (name, limit) in limits {
+            if let Some(requests) = resources.get_mut("requests") {
+                fill(requests, &name, limit);
+            }
+        }
+    }
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        fill(port, "protocol", json!("TCP"));
+    }
+    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
+            fill(field, "apiVersion", json!("v1"));
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(probe) {
+            for (key, value) in [
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ] {
+                fill(probe, key, json!(value));
+            }
+            if let Some(get) = probe.get_mut("httpGet") {
+                fill(get, "path", json!("/"));
+                fill(get, "scheme", json!("HTTP"));
+            }
+        }
+    }
+}
+
+fn default_volume(volume: &mut Value) {
+    let Some(map) = volume.as_object() else { return };
+    if map.keys().all(|key| key == "name") {
+        set(volume, "emptyDir", json!({}));
+    }
+    for source in ["secret", "configMap", "projected", "downwardAPI"] {
+        if let Some(source) = volume.get_mut(source) {
+            fill(source, "defaultMode", json!(FILE_MODE));
+        }
+    }
+    if let Some(path) = volume.get_mut("hostPath") {
+        fill(path, "type", json!(""));
+    }
+}
+
+/// No tag is `latest`; a digest is none.
+fn is_latest(image: &str) -> bool {
+    if image.contains('@') {
+        return false;
+    }
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+/// How the pod fares when memory is short.
+fn qos(spec: &Value) -> &'static str {
+    let containers: Vec<&Value> =
+        ["containers", "initContainers"].iter().flat_map(|l| items(spec, l)).collect();
+    let given =
+        |c: &Value, what: &str| c.pointer(&format!("/resources/{what}")).and_then(Value::as_object).cloned();
+    let asks =
+        |c: &&&Value| given(c, "requests").or_else(|| given(c, "limits")).is_some_and(|m| !m.is_empty());
+    if !containers.iter().any(|c| asks(&c)) {
+        return "BestEffort";
+    }
+    let guaranteed = containers.iter().all(|c| {
+        let (requests, limits) = (given(c, "requests"), given(c, "limits").unwrap_or_default());
+        ["cpu", "memory"].iter().all(|r| limits.contains_key(*r))
+            && requests.is_none_or(|r| ["cpu", "memory"].iter().all(|k| r.get(*k) == limits.get(*k)))
+    });
+    if guaranteed { "Guaranteed" } else { "Burstable" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_without_tag_is_pulled_always() {
+        for (image, latest) in [
+            ("busybox", true),
+            ("busybox:latest", true),
+            ("busybox:1", false),
+            ("localhost:5000/busybox", true),
+            ("localhost:5000/a/busybox:1", false),
+            ("busybox@sha256:00", false),
+        ] {
+            assert_eq!(is_latest(image), latest, "{image}");
+        }
+    }
+
+    #[test]
+    fn quality_of_service_follows_requests_and_limits() {
+        let spec = |resources: Value| json!({"containers": [{"name": "c", "resources": resources}]});
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        assert_eq!(qos(&spec(json!({}))), "BestEffort");
+        assert_eq!(qos(&spec(json!({"limits": both, "requests": both}))), "Guaranteed");
+        assert_eq!(qos(&spec(json!({"limits": both}))), "Guaranteed");
+        assert_eq!(qos(&spec(json!({"requests": {"cpu": "1"}}))), "Burstable");
+    }
+}
