@@ -186,7 +186,7 @@ fn type_fits(node: &Node, value: &Value, path: &At<'_>, errors: &mut Vec<FieldEr
     if types.is_none() || fits {
         return true;
     }
-    let detail = format!("{} in body must be of type {}: {}", path, types.names(), quote(got));
+    let detail = format!("{path} in body must be of type {}: {}", types.names(), quote(got));
     errors.push(FieldError::type_invalid(path, value, detail));
     false
 }
@@ -218,22 +218,22 @@ fn string(limits: &Limits, value: &Value, s: &str, path: &At<'_>, errors: &mut V
         errors.push(FieldError::too_long(path, max));
     }
     if let Some(min) = limits.min_length.filter(|min| length < *min) {
-        let detail = format!("{} in body should be at least {min} chars long", path);
+        let detail = format!("{path} in body should be at least {min} chars long");
         errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(pattern) = limits.pattern.as_ref().filter(|p| !p.is_match(s)) {
-        let detail = format!("{} in body should match '{pattern}'", path);
+        let detail = format!("{path} in body should match '{pattern}'");
         errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(format) = limits.format.filter(|f| !f.accepts(s)) {
-        let detail = format!("{} in body must be of type {}: {}", path, format.name(), quote(s));
+        let detail = format!("{path} in body must be of type {}: {}", format.name(), quote(s));
         errors.push(FieldError::type_invalid(path, value, detail));
     }
 }
 
 fn number(limits: &Limits, value: &Value, n: &Number, path: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut complain = |detail: String| {
-        let detail = format!("{} in body {detail}", path);
+        let detail = format!("{path} in body {detail}");
         errors.push(FieldError::invalid(path, value, detail));
     };
     if let Some(step) = limits.multiple_of.as_ref().filter(|step| !is_multiple(n, step)) {
@@ -262,8 +262,7 @@ fn number(limits: &Limits, value: &Value, n: &Number, path: &At<'_>, errors: &mu
         }
     }
     if let Some(format) = limits.format.filter(|f| !f.holds(n)) {
-        let detail =
-            format!("Checked value must be of type integer with format {} in {}", format.name(), path);
+        let detail = format!("Checked value must be of type integer with format {} in {path}", format.name());
         errors.push(FieldError::type_invalid(path, value, detail));
     }
 }
@@ -271,14 +270,14 @@ fn number(limits: &Limits, value: &Value, n: &Number, path: &At<'_>, errors: &mu
 fn array(limits: &Limits, value: &Value, items: &[Value], path: &At<'_>, errors: &mut Vec<FieldError>) {
     let count = items.len() as u64;
     if let Some(min) = limits.min_items.filter(|min| count < *min) {
-        let detail = format!("{} in body should have at least {min} items", path);
+        let detail = format!("{path} in body should have at least {min} items");
         errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(max) = limits.max_items.filter(|max| count > *max) {
         errors.push(FieldError::too_many(path, items.len(), max));
     }
     if limits.unique_items && first_repeats(items.iter().map(canonical)).next().is_some() {
-        let detail = format!("{} in body shouldn't contain duplicates", path);
+        let detail = format!("{path} in body shouldn't contain duplicates");
         errors.push(FieldError::invalid(path, value, detail));
     }
 }
@@ -292,7 +291,7 @@ fn object(
 ) {
     let count = map.len() as u64;
     if let Some(min) = limits.min_properties.filter(|min| count < *min) {
-        let detail = format!("{} in body should have at least {min} properties", path);
+        let detail = format!("{path} in body should have at least {min} properties");
         errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(max) = limits.max_properties.filter(|max| count > *max) {
