@@ -1,0 +1,603 @@
+//! Who owns which field, and what does an apply make of the object?
+//!
+//! Server-side apply, as Kubernetes' structured-merge-diff defines it. Every write passes through one of two
+//! functions, both pure: [`apply`] for apply patches, [`update`] for every other write.
+//!
+//! ```text
+//! apply:   live ──merge── config        update:   live ──compare── new
+//!            │  remove what this            │  who wrote a change owns it,
+//!            │  manager applied before,     │  everyone else loses it
+//!            │  does not now, and nobody    ▼
+//!            │  else owns                 managedFields
+//!            ▼
+//!          compare with live: a change to what others own is a conflict, or taken with force
+//! ```
+//!
+//! | file | question |
+//! |---|---|
+//! | `fields` | which fields does somebody own? |
+//! | `types` | what is this value to its schema? |
+//! | `extract` | which fields does this object have? |
+//! | `compare` | what changed between two objects? |
+//! | `merge` | what is the object after a configuration is laid over it? |
+//! | `managed` | who owns what, as `managedFields` tells it? |
+//! | `kubectl` | what does kubectl's older way of applying allow and ask for? |
+//! | `strategic` | what does a strategic merge patch make of an object? |
+
+mod compare;
+mod extract;
+mod fields;
+mod kubectl;
+mod managed;
+mod merge;
+pub mod strategic;
+mod types;
+
+#[cfg(test)]
+mod replay;
+
+use crate::schema::Schema;
+use compare::Changes;
+use fields::{Element, FieldSet};
+use jiff::Timestamp;
+use managed::{Managed, Operation, Owned, Owner};
+use serde_json::{Map, Value};
+use std::fmt;
+use types::Type;
+
+pub use fields::FieldsError;
+
+/// Who writes, through which endpoint, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// `fieldManager`, or what the user agent says before its first slash.
+    pub manager: &'a str,
+    /// The version written at: `apps/v1`.
+    pub api_version: &'a str,
+    /// `status`, `scale`…; empty for the object itself.
+    pub subresource: &'a str,
+    /// Top-level fields this endpoint puts back whatever is written: `status` for the object itself where it
+    /// has a status subresource, `spec` for `status`.
+    pub resets: &'a [&'a str],
+    pub now: Timestamp,
+}
+
+/// One field somebody else owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// `conflict with "kubectl" using v1`: the message of the cause.
+    pub message: String,
+    /// `.spec.replicas`: the field of the cause.
+    pub field: String,
+    owner: String,
+}
+
+/// Why a configuration was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// `409 Conflict`, with a cause for each.
+    #[error("{}", ConflictMessage(.0))]
+    Conflicts(Vec<Conflict>),
+    /// `400 BadRequest`: the request cannot be an apply.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration does not fit the schema.
+    #[error("failed to create typed patch object ({object}): {why}")]
+    Misfit { object: String, why: String },
+    /// The stored ownership cannot be read.
+    #[error("failed to decode managed fields: {0}")]
+    Managed(#[from] FieldsError),
+}
+
+struct ConflictMessage<'a>(&'a [Conflict]);
+
+impl fmt::Display for ConflictMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = self.0 {
+            return write!(f, "Apply failed with 1 conflict: {}: {}", only.message, only.field);
+        }
+        write!(f, "Apply failed with {} conflicts: ", self.0.len())?;
+        let mut last: Option<&str> = None;
+        for conflict in self.0 {
+            if last != Some(conflict.owner.as_str()) {
+                let line = if last.is_some() { "\n" } else { "" };
+                write!(f, "{line}conflicts with {}:", conflict.owner)?;
+                last = Some(&conflict.owner);
+            }
+            write!(f, "\n- {}", conflict.field)?;
+        }
+        Ok(())
+    }
+}
+
+/// The owner of everything that was there before anybody was tracked.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Lays the configuration `applied` over `live` (nothing, when the object is to be created).
+///
+/// The answer is the whole new object with its `managedFields` and defaults. It is not defaulted again by the
+/// caller: a null that removal left must reach validation, as it does on a real server.
+pub fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    schema: &Schema,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    let ty = Type::resource(schema.root());
+    readable(applied, ty, writer)?;
+    let live_or_empty = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let mut managed = Managed::decode(&live_or_empty)?;
+    let bare = without_managed_fields(&live_or_empty);
+    if managed.0.is_empty() && live.is_some() {
+        let empty = Value::Object(Map::new());
+        let everyone = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
+        track(&empty, &bare, ty, &everyone, &mut managed);
+    }
+
+    let owner = Owner::new(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
+    let last = managed.0.get(&owner).cloned();
+    let wanted = extract::fields(ty, applied).without_trees(&resets(writer));
+    let time = last.as_ref().and_then(|l| l.time.clone());
+    managed.0.insert(owner.clone(), Owned { fields: wanted, version: writer.api_version.to_owned(), time });
+
+    let merged = merge::merge(ty, &bare, applied);
+    let pruned = prune(ty, merged, &managed, last.as_ref());
+    let changes = compare::changes(ty, &bare, &pruned).without(&resets(writer));
+    let mut conflicts = contested(&managed, &owner, &changes);
+    if writer.manager == kubectl::MANAGER && !conflicts.is_empty() {
+        let allowed = kubectl::last_applied(ty, &bare);
+        conflicts.retain(|c| !allowed.contains(&c.field));
+    }
+    if !force && !conflicts.is_empty() {
+        return Err(ApplyError::Conflicts(conflicts));
+    }
+    dispossess(&mut managed, Some(&owner), &changes);
+    // Only now: while pruning, the name an applier gives counts as a field it keeps.
+    if let Some(mine) = managed.0.get_mut(&owner) {
+        mine.fields = mine.fields.difference(&untracked());
+    }
+    managed.0.retain(|_, owned| !owned.fields.is_empty());
+
+    // An apply that changes nothing is not dated, not even a manager's first.
+    if compare::equal(&bare, &pruned) {
+        let mut object = bare;
+        managed.write(&mut object);
+        return Ok(object);
+    }
+    if let Some(mine) = managed.0.get_mut(&owner) {
+        mine.time = Some(stamp(writer.now));
+    }
+    let mut object = pruned;
+    schema.fill_applied(&mut object);
+    if writer.manager == kubectl::MANAGER {
+        kubectl::refresh(&mut object, applied);
+    }
+    managed.write(&mut object);
+    Ok(object)
+}
+
+/// Records in `new` who owns what after a write that is not an apply.
+///
+/// `live` is what the write replaces, if anything. A write may carry `managedFields` of its own (they are then
+/// the starting point) or one empty entry, which gives up all ownership.
+pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &Writer<'_>) {
+    let ty = Type::resource(schema.root());
+    let empty = Value::Object(Map::new());
+    let live_or_empty = live.unwrap_or(&empty);
+    let of_live = || Managed::decode(live_or_empty).unwrap_or_default();
+    let mut managed = if !writer.subresource.is_empty() {
+        of_live()
+    } else if is_reset(new) {
+        Managed::default()
+    } else {
+        match Managed::decode(new) {
+            Ok(managed) if !managed.0.is_empty() => managed,
+            Ok(_) | Err(_) => of_live(),
+        }
+    };
+    let bare_live = without_managed_fields(live_or_empty);
+    let bare_new = without_managed_fields(new);
+    track(&bare_live, &bare_new, ty, writer, &mut managed);
+    managed.cap_updaters();
+    managed.write(new);
+}
+
+/// Gives the writer what it changed, and takes that from everyone else.
+fn track(live: &Value, new: &Value, ty: Type<'_>, writer: &Writer<'_>, managed: &mut Managed) {
+    let changes = compare::changes(ty, live, new).without(&resets(writer));
+    dispossess(managed, None, &changes);
+    let mine = changes.set().difference(&untracked());
+    if mine.is_empty() {
+        return;
+    }
+    let owner = Owner::new(writer.manager, Operation::Update, writer.api_version, writer.subresource);
+    let fields = match managed.0.get(&owner) {
+        Some(before) => mine.union(&before.fields),
+        None => mine,
+    };
+    let owned = Owned { fields, version: writer.api_version.to_owned(), time: Some(stamp(writer.now)) };
+    managed.0.insert(owner, owned);
+}
+
+/// Takes changed and removed fields from everyone but `keeper`; who has nothing left is gone.
+fn dispossess(managed: &mut Managed, keeper: Option<&Owner>, changes: &Changes) {
+    let changed = changes.set();
+    for (owner, owned) in &mut managed.0 {
+        if Some(owner) != keeper {
+            owned.fields = owned.fields.difference(&changed).difference(&changes.removed);
+        }
+    }
+    managed.0.retain(|_, owned| !owned.fields.is_empty());
+}
+
+/// What the change would take from others.
+fn contested(managed: &Managed, mine: &Owner, changes: &Changes) -> Vec<Conflict> {
+    let changed = changes.set();
+    let others = managed.0.iter().filter(|(owner, _)| *owner != mine);
+    others
+        .flat_map(|(owner, owned)| {
+            let described = owner.described();
+            owned.fields.intersection(&changed).paths().into_iter().map(move |field| Conflict {
+                message: format!("conflict with {described}"),
+                field,
+                owner: described.clone(),
+            })
+        })
+        .collect()
+}
+
+/// Removes what the manager applied last time, does not apply now, and nobody else owns.
+fn prune(ty: Type<'_>, merged: Value, managed: &Managed, last: Option<&Owned>) -> Value {
+    let Some(last) = last.filter(|l| !l.fields.is_empty()) else { return merged };
+    let named = |set: &FieldSet| extract::with_named_fields(set, ty);
+    let last = named(&last.fields);
+    let all = named(&extract::fields(ty, &merged));
+
+    // Without everything applied last time…
+    let pruned = removed(ty, &merged, &last);
+    // …but with what anybody owns now, this manager's new configuration among it…
+    let owned = managed.0.values().fold(FieldSet::default(), |all, o| all.union(&o.fields));
+    let keep = named(&extract::fields(ty, &pruned)).union(&named(&owned));
+    let pruned = removed(ty, &merged, &all.difference(&keep));
+    // …and with what this manager never applied.
+    let gone = all.difference(&named(&extract::fields(ty, &pruned))).intersection(&last);
+    removed(ty, &merged, &gone)
+}
+
+fn removed(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Value {
+    match merge::remove(ty, value, gone) {
+        Value::Null => Value::Object(Map::new()),
+        left => left,
+    }
+}
+
+fn readable(applied: &Value, ty: Type<'_>, writer: &Writer<'_>) -> Result<(), ApplyError> {
+    let text = |pointer: &str| applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let version = text("/apiVersion");
+    if version != writer.api_version {
+        return Err(ApplyError::BadRequest(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            writer.api_version
+        )));
+    }
+    if applied.pointer("/metadata/managedFields").is_some_and(|m| !m.is_null()) {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    let misfits = extract::misfits(ty, applied);
+    if misfits.is_empty() {
+        return Ok(());
+    }
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let place = if namespace.is_empty() { format!("/{name}") } else { format!("{namespace}/{name}") };
+    let object = format!("{place}; {version}, Kind={}", text("/kind"));
+    let why = match misfits.as_slice() {
+        [only] => only.clone(),
+        many => format!("errors:\n  {}", many.join("\n  ")),
+    };
+    Err(ApplyError::Misfit { object, why })
+}
+
+/// Metadata nobody owns: identity, and what the server writes itself.
+fn untracked() -> FieldSet {
+    let mut set = FieldSet::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[Element::field(name)]);
+    }
+    let of_meta = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    for name in of_meta {
+        set.insert(&[Element::field("metadata"), Element::field(name)]);
+    }
+    set
+}
+
+fn resets(writer: &Writer<'_>) -> FieldSet {
+    let mut set = FieldSet::default();
+    for field in writer.resets {
+        let path: Vec<Element> = field.split('.').map(Element::field).collect();
+        set.insert(&path);
+    }
+    set
+}
+
+/// One empty entry: the writer asks that all ownership be forgotten.
+fn is_reset(object: &Value) -> bool {
+    let list = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    matches!(list.map(Vec::as_slice), Some([Value::Object(only)]) if only.values().all(Value::is_null))
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut bare = object.clone();
+    if let Some(meta) = bare.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("managedFields");
+    }
+    bare
+}
+
+/// RFC 3339 in whole seconds, as Kubernetes writes times.
+fn stamp(now: Timestamp) -> String {
+    let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    whole.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::builtin;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn thing() -> Schema {
+        let text = json!({"type": "string"});
+        let set = json!({"type": "array", "items": text, "x-kubernetes-list-type": "set"});
+        let item = json!({"type": "object", "required": ["name"], "properties": {
+            "name": text, "port": {"type": "integer"}, "tags": set}});
+        let spec = json!({"type": "object", "properties": {
+            "a": text, "n": {"type": "integer"}, "set": set,
+            "map": {"type": "object", "additionalProperties": text},
+            "fixed": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": text, "y": text}},
+            "plain": {"type": "array", "items": text},
+            "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": item},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }});
+        Schema::compile(
+            &json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}),
+            "s",
+        )
+        .unwrap()
+    }
+
+    fn by(manager: &str, second: i64) -> Writer<'_> {
+        let now = Timestamp::from_second(1_700_000_000 + second).unwrap();
+        Writer { manager, api_version: "g/v1", subresource: "", resets: &["status"], now }
+    }
+
+    fn config(spec: Value) -> Value {
+        json!({"apiVersion": "g/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": spec})
+    }
+
+    fn owners(object: &Value) -> Vec<String> {
+        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries
+            .iter()
+            .map(|e| format!("{} {}", e["manager"].as_str().unwrap(), e["operation"].as_str().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn conflicts_say_who_owns_what() {
+        let schema = thing();
+        let live = apply(None, &config(json!({"a": "1", "n": 1})), &schema, &by("one", 1), false).unwrap();
+        let mut live = live;
+        live["spec"]["n"] = json!(2);
+        let mut written = live.clone();
+        written["spec"]["n"] = json!(3);
+        update(Some(&live), &mut written, &schema, &by("two", 2));
+        let clash =
+            apply(Some(&written), &config(json!({"a": "9", "n": 9})), &schema, &by("three", 3), false)
+                .unwrap_err();
+        let ApplyError::Conflicts(conflicts) = &clash else { panic!("{clash}") };
+        let told: Vec<_> = conflicts.iter().map(|c| (c.message.as_str(), c.field.as_str())).collect();
+        assert_eq!(
+            told,
+            [("conflict with \"one\"", ".spec.a"), ("conflict with \"two\" using g/v1", ".spec.n")]
+        );
+        let text = "Apply failed with 2 conflicts: conflicts with \"one\":\n- .spec.a\nconflicts with \"two\" using g/v1:\n- .spec.n";
+        assert_eq!(clash.to_string(), text);
+        let one =
+            apply(Some(&written), &config(json!({"n": 9})), &schema, &by("three", 3), false).unwrap_err();
+        assert_eq!(
+            one.to_string(),
+            "Apply failed with 1 conflict: conflict with \"two\" using g/v1: .spec.n"
+        );
+    }
+
+    #[test]
+    fn an_untracked_object_belongs_to_nobody_until_the_first_apply() {
+        let schema = thing();
+        let live = config(json!({"a": "1", "map": {"k": "v"}}));
+        let new = apply(Some(&live), &config(json!({"n": 5})), &schema, &by("one", 1), false).unwrap();
+        assert_eq!(owners(&new), ["one Apply", "before-first-apply Update"]);
+        let clash =
+            apply(Some(&live), &config(json!({"a": "2"})), &schema, &by("one", 1), false).unwrap_err();
+        assert!(clash.to_string().contains("before-first-apply"), "{clash}");
+    }
+
+    #[test]
+    fn one_empty_entry_forgets_all_owners() {
+        let schema = thing();
+        let live = apply(None, &config(json!({"a": "1"})), &schema, &by("one", 1), false).unwrap();
+        let mut new = live.clone();
+        new["metadata"]["managedFields"] = json!([{}]);
+        update(Some(&live), &mut new, &schema, &by("two", 2));
+        assert_eq!(owners(&new), Vec::<String>::new());
+        // An absent list forgets nothing: clients that do not know the field must not erase it.
+        let mut new = live.clone();
+        new["metadata"].as_object_mut().unwrap().remove("managedFields");
+        update(Some(&live), &mut new, &schema, &by("two", 2));
+        assert_eq!(new, live);
+    }
+
+    #[test]
+    fn old_updaters_beyond_ten_become_one() {
+        let schema = thing();
+        let mut live = config(json!({"map": {}}));
+        update(None, &mut live, &schema, &by("m00", 0));
+        for i in 1..=12 {
+            let mut new = live.clone();
+            new["spec"]["map"][format!("k{i}")] = json!("v");
+            update(Some(&live), &mut new, &schema, &by(&format!("m{i:02}"), i));
+            live = new;
+        }
+        let owners = owners(&live);
+        assert_eq!(owners.len(), 10, "{owners:?}");
+        assert_eq!(owners[0], "ancient-changes Update");
+        assert_eq!(owners[9], "m12 Update");
+        let ancient = &live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:map"];
+        assert!(ancient.get("f:k1").is_some() && ancient.get("f:k2").is_some(), "{ancient}");
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_fit_is_refused_with_its_paths() {
+        let schema = thing();
+        for (config, part) in [
+            (config(json!({"nope": 1})), ".spec.nope: field not declared in schema"),
+            (config(json!({"n": "x"})), ".spec.n: expected numeric (int or float), got \"x\""),
+            (config(json!({"set": ["x", "x"]})), ".spec.set: duplicate entries for key [=\"x\"]"),
+            (config(json!({"items": [{"port": 1}]})), ".spec.items: element 0: associative list"),
+        ] {
+            let error = apply(None, &config, &schema, &by("one", 1), true).unwrap_err();
+            assert!(
+                matches!(error, ApplyError::Misfit { .. }) && error.to_string().contains(part),
+                "{error}"
+            );
+        }
+        let mut versioned = config(json!({}));
+        versioned["apiVersion"] = json!("g/v2");
+        let error = apply(None, &versioned, &schema, &by("one", 1), true).unwrap_err();
+        assert!(matches!(error, ApplyError::BadRequest(_)), "{error}");
+        let mut managed = config(json!({}));
+        managed["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+        assert!(matches!(
+            apply(None, &managed, &schema, &by("one", 1), true),
+            Err(ApplyError::BadRequest(_))
+        ));
+    }
+
+    #[test]
+    fn built_in_lists_are_owned_by_their_keys() {
+        let schema = builtin("apps", "v1", "Deployment").unwrap();
+        let writer = Writer { api_version: "apps/v1", ..by("one", 1) };
+        let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"l": "1"}}, "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"app": "d"}},
+            "template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [
+                {"name": "web", "image": "nginx:1", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]}}}});
+        let object = apply(None, &config, &schema, &writer, false).unwrap();
+        let want = json!({"f:metadata": {"f:labels": {"f:l": {}}}, "f:spec": {
+        "f:replicas": {}, "f:selector": {},
+        "f:template": {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {
+            ".": {}, "f:name": {}, "f:image": {},
+            "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+            "f:env": {"k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}},
+        }}}}}});
+        assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], want);
+    }
+
+    #[test]
+    fn what_is_preserved_is_owned_field_by_field() {
+        let object = apply(
+            None,
+            &config(json!({"free": {"x": {"y": 1}, "l": [{"z": 1}]}})),
+            &thing(),
+            &by("one", 1),
+            false,
+        );
+        let fields = &object.unwrap()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:free"];
+        assert_eq!(*fields, json!({"f:l": {}, "f:x": {".": {}, "f:y": {}}}));
+    }
+
+    fn word() -> impl Strategy<Value = String> {
+        "[p-s]"
+    }
+
+    prop_compose! {
+        fn spec()(
+            a in prop::option::of(word()), n in prop::option::of(0..4_i64),
+            map in prop::option::of(prop::collection::btree_map(word(), word(), 0..3)),
+            set in prop::option::of(prop::collection::btree_set(word(), 0..4)),
+            plain in prop::option::of(prop::collection::vec(word(), 0..3)),
+            fixed in prop::option::of(prop::collection::btree_map("[xy]", word(), 0..2)),
+            items in prop::option::of(prop::collection::btree_map("[i-k]", (prop::option::of(0..3_i64), prop::collection::btree_set(word(), 1..3)), 0..3)),
+        ) -> Value {
+            let items = items.map(|items| items.into_iter().map(|(name, (port, tags))| {
+                let mut item = json!({"name": name, "tags": tags});
+                if let Some(port) = port {
+                    item["port"] = json!(port);
+                }
+                item
+            }).collect::<Vec<_>>());
+            let mut spec = json!({"a": a, "n": n, "map": map, "set": set, "plain": plain, "fixed": fixed, "items": items});
+            spec.as_object_mut().unwrap().retain(|_, v| !v.is_null());
+            spec
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn applying_the_same_again_changes_nothing(first in spec(), second in spec()) {
+            let schema = thing();
+            let live = apply(None, &config(first), &schema, &by("one", 1), true).unwrap();
+            let once = apply(Some(&live), &config(second.clone()), &schema, &by("two", 2), true).unwrap();
+            let twice = apply(Some(&once), &config(second), &schema, &by("two", 3), false).unwrap();
+            prop_assert_eq!(once, twice);
+        }
+
+        #[test]
+        fn giving_up_removes_only_what_nobody_else_owns(mine in spec(), theirs in spec()) {
+            let schema = thing();
+            let ty = Type::resource(schema.root());
+            let live = apply(None, &config(mine.clone()), &schema, &by("one", 1), true).unwrap();
+            let live = apply(Some(&live), &config(theirs.clone()), &schema, &by("two", 2), true).unwrap();
+            let alone = apply(Some(&live), &config(json!({})), &schema, &by("one", 3), false).unwrap();
+            let left = extract::fields(ty, &without_managed_fields(&alone));
+            let kept = extract::fields(ty, &config(theirs));
+            let in_spec = |set: FieldSet| set.paths().into_iter().filter(|p| p.starts_with(".spec.")).collect::<Vec<_>>();
+            prop_assert_eq!(in_spec(kept.difference(&left)), Vec::<String>::new(), "lost");
+            let given_up = extract::fields(ty, &config(mine)).difference(&kept);
+            prop_assert_eq!(in_spec(given_up.intersection(&left)), Vec::<String>::new(), "still there");
+        }
+
+        #[test]
+        fn without_force_nobody_loses_a_field(mine in spec(), theirs in spec()) {
+            let schema = thing();
+            let live = apply(None, &config(mine.clone()), &schema, &by("one", 1), true).unwrap();
+            let before = Managed::decode(&live).unwrap();
+            if let Ok(new) = apply(Some(&live), &config(theirs), &schema, &by("two", 2), false) {
+                let after = Managed::decode(&new).unwrap();
+                for (owner, owned) in &before.0 {
+                    prop_assert_eq!(after.0.get(owner).map(|o| &o.fields), Some(&owned.fields));
+                }
+            }
+        }
+
+        #[test]
+        fn no_configuration_panics(name in "\\PC{0,8}", spec in spec(), junk in "\\PC{0,8}") {
+            let mut odd = config(spec);
+            odd["spec"][name] = json!([{"name": junk}, null, 1]);
+            odd["spec"]["items"] = json!([null, 3, {"name": null}]);
+            let _ = apply(None, &odd, &thing(), &by("one", 1), true);
+            let mut new = odd.clone();
+            update(Some(&config(json!({"items": [1]}))), &mut new, &thing(), &by("two", 2));
+        }
+    }
+}

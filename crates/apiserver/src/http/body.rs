@@ -1,0 +1,48 @@
+//! How is a request body read?
+//!
+//! Both parsers bound their recursion: JSON at 128 levels (serde_json's own limit), YAML likewise.
+
+use serde_json::Value;
+
+use crate::status::Status;
+
+/// Kubernetes' limit on a request body.
+pub(crate) const MAX_BODY_BYTES: usize = 3 << 20;
+
+/// A document from a body of some content type.
+pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Value, Status> {
+    match content_type {
+        "" | "application/json" => json(body),
+        "application/yaml" | "application/x-yaml" | "text/yaml" | "application/apply-patch+yaml" => {
+            yaml(body)
+        }
+        other => Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml; got {other:?}"
+        ))),
+    }
+}
+
+/// The refusal of a body that is too long.
+pub(crate) fn too_large() -> Status {
+    Status::too_large(format!("Request entity too large: limit is {MAX_BODY_BYTES}"))
+}
+
+fn json(body: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(body).map_err(|error| {
+        Status::bad_request(format!(
+            "error parsing the body: couldn't get version/kind; json parse error: {error}"
+        ))
+    })
+}
+
+fn yaml(body: &[u8]) -> Result<Value, Status> {
+    // JSON is YAML, and what clients send under this type is often JSON, which reads faster as such.
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    let text = std::str::from_utf8(body)
+        .map_err(|error| Status::bad_request(format!("error parsing the body: not UTF-8: {error}")))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))
+}

@@ -1,0 +1,196 @@
+//! What does the server say about itself?
+
+use serde_json::{Value, json};
+
+use crate::resources::{Group, Registry, Resource, Version};
+
+/// A document about the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Document {
+    /// `/healthz` and its kin.
+    Ok,
+    /// Anything in JSON.
+    Json(Value),
+    /// `/api` or `/apis`, which some clients want in the aggregated form.
+    Groups { core: bool },
+}
+
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+impl Document {
+    pub(super) fn at(parts: &[&str], registry: &Registry) -> Option<Document> {
+        match parts {
+            ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => Some(Document::Ok),
+            ["version"] => Some(Document::Json(version())),
+            ["api"] => Some(Document::Groups { core: true }),
+            ["apis"] => Some(Document::Groups { core: false }),
+            ["apis", name] if !name.is_empty() => {
+                registry.group(name).map(|g| Document::Json(group(name, g, true)))
+            }
+            ["api", v] => registry.version("", v).map(|found| Document::Json(resources(v, found))),
+            ["apis", g, v] => {
+                registry.version(g, v).map(|found| Document::Json(resources(&format!("{g}/{v}"), found)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The JSON of this document, in the form the client accepts.
+    pub(super) fn json(&self, registry: &Registry, accept: &str) -> Option<(Value, &'static str)> {
+        const PLAIN: &str = "application/json";
+        const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        match self {
+            Document::Ok => None,
+            Document::Json(value) => Some((value.clone(), PLAIN)),
+            Document::Groups { core } if wants_aggregated(accept) => {
+                Some((aggregated(registry, *core), AGGREGATED))
+            }
+            Document::Groups { core: true } => {
+                let addresses = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]);
+                Some((
+                    json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}),
+                    PLAIN,
+                ))
+            }
+            Document::Groups { core: false } => {
+                let groups: Vec<Value> = registry
+                    .groups()
+                    .filter(|(name, _)| !name.is_empty())
+                    .map(|(name, found)| group(name, found, false))
+                    .collect();
+                Some((json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}), PLAIN))
+            }
+        }
+    }
+}
+
+fn wants_aggregated(accept: &str) -> bool {
+    let first = accept.split(',').next().unwrap_or_default();
+    first.contains("as=APIGroupDiscoveryList") && first.contains("v=v2") && !first.contains("v=v2beta1")
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "gitVersion": concat!("v1.36.0+pawl-", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
+        "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+    })
+}
+
+fn group(name: &str, group: &Group, with_kind: bool) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|v| json!({"groupVersion": format!("{name}/{}", v.name), "version": &*v.name}))
+        .collect();
+    let mut out = json!({"name": name, "preferredVersion": versions.first(), "versions": versions});
+    if with_kind && let Some(out) = out.as_object_mut() {
+        out.insert("kind".into(), "APIGroup".into());
+        out.insert("apiVersion".into(), "v1".into());
+    }
+    out
+}
+
+fn resources(group_version: &str, version: &Version) -> Value {
+    let mut out = Vec::new();
+    for resource in version.resources.values() {
+        let ids = &resource.ids;
+        let mut entry = json!({
+            "name": &*ids.plural, "singularName": &*resource.singular, "namespaced": ids.namespaced,
+            "kind": &*ids.kind, "verbs": VERBS,
+        });
+        if let Some(entry) = entry.as_object_mut() {
+            if !resource.short_names.is_empty() {
+                entry.insert("shortNames".into(), names(&resource.short_names));
+            }
+            if !resource.categories.is_empty() {
+                entry.insert("categories".into(), names(&resource.categories));
+            }
+        }
+        out.push(entry);
+        for (sub, kind, scale) in subresources(resource) {
+            let mut entry = json!({
+                "name": format!("{}/{sub}", ids.plural), "singularName": "", "namespaced": ids.namespaced,
+                "kind": kind, "verbs": SUBRESOURCE_VERBS,
+            });
+            if scale && let Some(entry) = entry.as_object_mut() {
+                entry.insert("group".into(), "autoscaling".into());
+                entry.insert("version".into(), "v1".into());
+            }
+            out.push(entry);
+        }
+    }
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": out})
+}
+
+fn aggregated(registry: &Registry, core: bool) -> Value {
+    let chosen = registry.groups().filter(|(name, _)| name.is_empty() == core);
+    let items: Vec<Value> = chosen
+        .map(|(name, group)| {
+            let versions: Vec<Value> = group
+                .versions
+                .iter()
+                .map(|v| {
+                    let resources: Vec<Value> =
+                        v.resources.values().map(|r| aggregated_resource(r)).collect();
+                    json!({"version": &*v.name, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if name.is_empty() { json!({}) } else { json!({"name": &**name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
+    })
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let ids = &resource.ids;
+    let kind =
+        |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
+    let subresources: Vec<Value> = subresources(resource)
+        .into_iter()
+        .map(|(sub, sub_kind, scale)| {
+            let response = if scale {
+                kind(sub_kind, "autoscaling", "v1")
+            } else {
+                kind(sub_kind, &ids.group, &ids.version)
+            };
+            json!({"subresource": sub, "responseKind": response, "verbs": SUBRESOURCE_VERBS})
+        })
+        .collect();
+    let mut out = json!({
+        "resource": &*ids.plural, "responseKind": kind(&ids.kind, &ids.group, &ids.version),
+        "scope": if ids.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": &*resource.singular, "verbs": VERBS,
+    });
+    if let Some(out) = out.as_object_mut() {
+        if !resource.short_names.is_empty() {
+            out.insert("shortNames".into(), names(&resource.short_names));
+        }
+        if !resource.categories.is_empty() {
+            out.insert("categories".into(), names(&resource.categories));
+        }
+        if !subresources.is_empty() {
+            out.insert("subresources".into(), subresources.into());
+        }
+    }
+    out
+}
+
+fn subresources(resource: &Resource) -> Vec<(&'static str, &str, bool)> {
+    let mut out = Vec::new();
+    if resource.status {
+        out.push(("status", &*resource.ids.kind, false));
+    }
+    if resource.scale.is_some() {
+        out.push(("scale", "Scale", true));
+    }
+    out
+}
+
+fn names(names: &[std::sync::Arc<str>]) -> Value {
+    names.iter().map(|n| Value::from(&**n)).collect()
+}

@@ -1,0 +1,129 @@
+//! How does a request become a call, and an answer a response?
+//!
+//! ```text
+//! path ─▶ target ─┐
+//! query ──────────┼─▶ verbs ─▶ Answer ─▶ wait until durable ─▶ render ─▶ response
+//! body ───────────┘
+//! ```
+
+pub(crate) mod body;
+mod discovery;
+mod query;
+pub(crate) mod render;
+mod serve;
+mod service;
+mod target;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::request::Parts;
+use http::{Response, StatusCode};
+
+pub(crate) use query::Query;
+pub use serve::{ServeError, serve};
+pub use service::{ResponseBody, Service};
+
+use crate::http::render::Shape;
+use crate::http::target::Target;
+use crate::status::Status;
+use crate::verbs::{Answer, Call, Core, Outcome, Verb};
+use crate::watch::WatchRequest;
+
+/// A response, or a stream that begins one.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Whole(Response<Bytes>),
+    Watch(WatchRequest, Shape),
+}
+
+/// Answers one request. The second value is the revision that must be durable before it is sent.
+pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) {
+    let registry = core.registry();
+    let accept = header(&request.headers, &ACCEPT);
+    let parsed = Query::parse(request.uri.query().unwrap_or_default());
+    let found = parsed.and_then(|query| {
+        let target = target::find(&request.method, request.uri.path(), &query, &registry)?;
+        Ok((query, target))
+    });
+    let (query, target) = match found {
+        Ok(found) => found,
+        Err(status) => return (Reply::Whole(refusal(&status)), 0),
+    };
+    let addressed = match target {
+        Target::Resource(addressed) => addressed,
+        Target::Document(document) => {
+            let reply = match document.json(&registry, accept) {
+                None => plain(StatusCode::OK, "ok"),
+                Some((value, media)) => respond(200, media, value.to_string().into()),
+            };
+            return (Reply::Whole(reply), 0);
+        }
+        Target::Nothing => return (Reply::Whole(plain(StatusCode::NOT_FOUND, "404 page not found\n")), 0),
+    };
+    let content_type = header(&request.headers, &CONTENT_TYPE);
+    let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let call = Call {
+        verb: addressed.verb,
+        resource: &addressed.resource,
+        namespace: &addressed.namespace,
+        name: &addressed.name,
+        subresource: addressed.subresource,
+        query: &query,
+        body,
+        content_type: &content_type,
+        user_agent: header(&request.headers, &USER_AGENT),
+    };
+    let reply = Shape::accepted(accept)
+        .and_then(|shape| core.handle(&call).map(|outcome| shaped(&call, outcome, shape)))
+        .unwrap_or_else(|status| Reply::Whole(refusal(&status)));
+    // What a write was decided on may be pending; what a read saw is durable.
+    let durable = match call.verb {
+        Verb::Get | Verb::List | Verb::Watch => 0,
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            core.store.head_revision()
+        }
+    };
+    (reply, durable)
+}
+
+fn shaped(call: &Call<'_>, outcome: Outcome, shape: Shape) -> Reply {
+    let (code, body) = match outcome.answer {
+        Answer::Object(code, object) => (code, render::object(call.resource, &object, shape)),
+        Answer::Value(code, value) => (code, render::value(&value, shape)),
+        Answer::List(list) => (200, render::list(call.resource, &list, shape)),
+        Answer::Watch(request) => return Reply::Watch(request, shape),
+    };
+    let mut response = respond(code, "application/json", body);
+    for warning in outcome.warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(HeaderName::from_static("warning"), value);
+        }
+    }
+    Reply::Whole(response)
+}
+
+/// A Status as a response.
+pub(crate) fn refusal(status: &Status) -> Response<Bytes> {
+    let mut response = respond(status.code, "application/json", status.to_value().to_string().into());
+    let retry = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if retry > 0 {
+        response.headers_mut().insert(http::header::RETRY_AFTER, retry.into());
+    }
+    response
+}
+
+fn respond(code: u16, media: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+fn plain(code: StatusCode, text: &'static str) -> Response<Bytes> {
+    respond(code.as_u16(), "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}

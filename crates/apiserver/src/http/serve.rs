@@ -1,0 +1,128 @@
+//! How does the server listen on a socket?
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::Server;
+
+/// How long a connection may be idle or take to send its headers; clients keep idle ones for about 90 s.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+/// A TLS handshake takes a few round trips.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A peer that answers no HTTP/2 ping within this is gone.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Connections at once: a process may have 1,024 files open by default on the systems it is made for, and
+/// the journal, the logs and the runner need some.
+const MAX_CONNECTIONS: usize = 768;
+/// A refused accept (out of files) is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long open requests may take to end once the server is told to stop; watches never end by themselves.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Why serving ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The listener is no use.
+    #[error("cannot listen: {0}")]
+    Listen(#[from] io::Error),
+}
+
+/// Serves HTTP/1 and HTTP/2, over TLS if told how, until `shutdown` is ready; then lets requests under way
+/// end.
+pub async fn serve(
+    listener: TcpListener,
+    server: Server,
+    tls: Option<Arc<ServerConfig>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    listener.local_addr()?;
+    let tls = tls.map(|config| TlsAcceptor::from(with_protocols(config)));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let (stop, stopped) = watch::channel(());
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let (stream, place) = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &room) => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (server, tls, stopped) = (server.clone(), tls.clone(), stopped.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => converse(stream, server, stopped).await,
+                Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => converse(stream, server, stopped).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                },
+            }
+            drop(place);
+        });
+    }
+    drop((listener, stopped));
+    // Every connection holds a receiver until it has ended, at the latest after DRAIN.
+    stop.send_replace(());
+    stop.closed().await;
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    // Small answers must not wait for more to send.
+    stream.set_nodelay(true)?;
+    Ok((stream, place))
+}
+
+/// Requests and answers on one connection until it ends or the server stops.
+async fn converse<S>(stream: S, server: Server, mut stopped: watch::Receiver<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(PING_EVERY));
+    let service = TowerToHyperService::new(server.service());
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(DRAIN, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "a connection ended badly");
+    }
+}
+
+/// Offers HTTP/2 and HTTP/1.1, unless the configuration offers something already.
+fn with_protocols(config: Arc<ServerConfig>) -> Arc<ServerConfig> {
+    if !config.alpn_protocols.is_empty() {
+        return config;
+    }
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
+}

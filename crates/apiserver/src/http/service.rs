@@ -1,0 +1,149 @@
+//! How do async clients reach the server: in process or over a socket?
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::unfold;
+use http::{HeaderValue, Request, Response};
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use super::{Reply, answer, body, refusal};
+use crate::status::Status;
+use crate::verbs::Core;
+use crate::watch::Watcher;
+
+/// How long a body may take to arrive: 3 MiB over a slow line of 50 KiB a second.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The server as a tower service: for `kube::Client::new` in process and for hyper over sockets.
+#[derive(Debug, Clone)]
+pub struct Service {
+    core: Arc<Core>,
+}
+
+/// Bytes at once, or watch events one by one.
+pub struct ResponseBody {
+    inner: Inner,
+}
+
+enum Inner {
+    Whole(Option<Bytes>),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Service {
+    pub(crate) fn new(core: Arc<Core>) -> Service {
+        Service { core }
+    }
+
+    async fn respond<B>(self, request: Request<B>) -> Response<ResponseBody>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, sent) = request.into_parts();
+        let sent = match read(sent).await {
+            Ok(sent) => sent,
+            Err(status) => return whole(refusal(&status)),
+        };
+        let (reply, durable) = answer(&self.core, &parts, &sent);
+        if let Err(failed) = self.core.store.wait_async(durable).await {
+            return whole(refusal(&Status::internal(failed.to_string())));
+        }
+        match reply {
+            Reply::Whole(response) => whole(response),
+            Reply::Watch(request, shape) => {
+                let watcher = Watcher::open(self.core.clone(), request, shape);
+                let lines = unfold(watcher, |mut w| async move { w.next().await.map(|line| (line, w)) });
+                let mut response = Response::new(ResponseBody { inner: Inner::Stream(Box::pin(lines)) });
+                let media = HeaderValue::from_static("application/json");
+                response.headers_mut().insert(http::header::CONTENT_TYPE, media);
+                response
+            }
+        }
+    }
+}
+
+/// A whole body, if it is not too long and does not take forever.
+async fn read<B>(sent: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if sent.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let collected = Limited::new(sent, body::MAX_BODY_BYTES).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, collected).await {
+        Ok(Ok(sent)) => Ok(sent.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body::too_large()),
+        Ok(Err(error)) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+        Err(_) => Err(Status::bad_request(format!("the body took longer than {BODY_TIMEOUT:?} to arrive"))),
+    }
+}
+
+fn whole(response: Response<Bytes>) -> Response<ResponseBody> {
+    response.map(|bytes| ResponseBody { inner: Inner::Whole(Some(bytes)) })
+}
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.respond(request).await) })
+    }
+}
+
+impl http_body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.inner {
+            Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Stream(lines) => lines.as_mut().poll_next(cx).map(|line| line.map(|l| Ok(Frame::data(l)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.inner, Inner::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Inner::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.inner {
+            Inner::Whole(bytes) => f.debug_tuple("Whole").field(bytes).finish(),
+            Inner::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}

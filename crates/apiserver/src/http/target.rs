@@ -1,0 +1,130 @@
+//! Which resource does a path name?
+
+use std::sync::Arc;
+
+use http::Method;
+
+use super::query::decode;
+use super::{Query, discovery};
+use crate::resources::{Registry, Resource};
+use crate::status::Status;
+use crate::verbs::{Subresource, Verb};
+
+/// What a request is about.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// A resource.
+    Resource(Box<Addressed>),
+    /// A document of the server about itself.
+    Document(discovery::Document),
+    /// Nothing: `404 page not found`, in plain text.
+    Nothing,
+}
+
+/// A resource and what to do with it.
+#[derive(Debug)]
+pub(crate) struct Addressed {
+    pub(crate) verb: Verb,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) subresource: Subresource,
+}
+
+/// Reads a path.
+pub(crate) fn find(
+    method: &Method,
+    path: &str,
+    query: &Query,
+    registry: &Registry,
+) -> Result<Target, Status> {
+    let mut parts = Vec::new();
+    for part in path.split('/').filter(|p| !p.is_empty()) {
+        parts.push(decode(part, false)?);
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        other => {
+            return Ok(discovery::Document::at(other, registry).map_or(Target::Nothing, Target::Document));
+        }
+    };
+    if registry.version(group, version).is_none() {
+        return Ok(Target::Nothing);
+    }
+    if rest.is_empty() {
+        return Ok(discovery::Document::at(&parts, registry).map_or(Target::Nothing, Target::Document));
+    }
+    address(method, rest, query, |plural| registry.find(group, version, plural).cloned())
+        .map(|addressed| Target::Resource(Box::new(addressed)))
+}
+
+fn address(
+    method: &Method,
+    rest: &[&str],
+    query: &Query,
+    find: impl Fn(&str) -> Option<Arc<Resource>>,
+) -> Result<Addressed, Status> {
+    let (namespace, plural, tail) = match rest {
+        // A namespace's own subresources, not a resource in it.
+        ["namespaces", name, sub @ ("status" | "finalize")] => {
+            let resource = find("namespaces").ok_or_else(Status::no_such_resource)?;
+            return addressed(method, resource, "", &[name, sub], query);
+        }
+        ["namespaces", namespace, plural, tail @ ..] => (*namespace, *plural, tail),
+        [plural, tail @ ..] => ("", *plural, tail),
+        [] => return Err(Status::no_such_resource()),
+    };
+    let resource = find(plural).ok_or_else(Status::no_such_resource)?;
+    let scoped = !namespace.is_empty();
+    if scoped && !resource.ids.namespaced || (!scoped && resource.ids.namespaced && !tail.is_empty()) {
+        return Err(Status::no_such_resource());
+    }
+    addressed(method, resource, namespace, tail, query)
+}
+
+fn addressed(
+    method: &Method,
+    resource: Arc<Resource>,
+    namespace: &str,
+    tail: &[&str],
+    query: &Query,
+) -> Result<Addressed, Status> {
+    let (name, subresource) = match tail {
+        [] => ("", Subresource::Whole),
+        [name] => (*name, Subresource::Whole),
+        [name, sub] => (*name, subresource(&resource, name, sub)?),
+        _ => return Err(Status::no_such_resource()),
+    };
+    let watching = query.flag("watch") == Some(true);
+    let verb = match (method, name.is_empty()) {
+        (&Method::GET, true) if watching => Verb::Watch,
+        (&Method::GET, false) if watching && subresource == Subresource::Whole => Verb::Watch,
+        (&Method::GET, true) => Verb::List,
+        (&Method::GET, false) => Verb::Get,
+        (&Method::POST, true) => Verb::Create,
+        (&Method::PUT, false) => Verb::Update,
+        (&Method::PATCH, false) => Verb::Patch,
+        (&Method::DELETE, true) => Verb::DeleteCollection,
+        (&Method::DELETE, false) => Verb::Delete,
+        _ => return Err(Status::method_not_allowed()),
+    };
+    if verb == Verb::DeleteCollection && resource.is("", "namespaces") {
+        return Err(Status::method_not_allowed());
+    }
+    Ok(Addressed { verb, resource, namespace: namespace.to_owned(), name: name.to_owned(), subresource })
+}
+
+fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource, Status> {
+    match sub {
+        "status" if resource.status => Ok(Subresource::Status),
+        "scale" if resource.scale.is_some() => Ok(Subresource::Scale),
+        "finalize" if resource.is("", "namespaces") => Ok(Subresource::Finalize),
+        // A custom resource answers for its subresources itself, and so names the object.
+        "status" | "scale" if matches!(resource.content, crate::resources::Content::Custom(_)) => {
+            Err(Status::not_found(resource, name))
+        }
+        _ => Err(Status::no_such_resource()),
+    }
+}

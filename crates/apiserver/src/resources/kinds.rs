@@ -1,0 +1,171 @@
+//! Where do built-in kinds differ beyond what a table can say?
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::crd;
+use crate::validation::FieldError;
+
+/// What a hook may know.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Timestamp,
+    /// The other objects of the same resource.
+    pub(crate) siblings: &'a dyn Fn() -> Vec<Value>,
+}
+
+/// What a kind does at the turns of an object's life. Objects have passed through their type.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    /// A new object gets what its kind gives it.
+    pub(crate) create: fn(&mut Value, &Context<'_>),
+    /// A changed object, with what it was.
+    pub(crate) update: fn(&mut Value, &Value, &Context<'_>),
+    /// Deletion begins.
+    pub(crate) delete: fn(&mut Value, &Context<'_>),
+    /// Something besides finalizers keeps a deleted object.
+    pub(crate) held: fn(&Value) -> bool,
+    /// What is wrong with it, or with changing it so.
+    pub(crate) validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+pub(crate) const NONE: Hooks = Hooks {
+    create: |_, _| {},
+    update: |_, _, _| {},
+    delete: |_, _| {},
+    held: |_| false,
+    validate: |_, _| Vec::new(),
+};
+
+pub(crate) const NAMESPACE: Hooks = Hooks {
+    create: |object, _| {
+        name_label(object);
+        set(object, "spec", json!({"finalizers": ["kubernetes"]}));
+        set(object, "status", json!({"phase": "Active"}));
+    },
+    update: |object, old, _| {
+        name_label(object);
+        // Only `/finalize` touches spec.finalizers; a main write keeps them.
+        if object.pointer("/spec/finalizers").is_none() && old.pointer("/spec/finalizers").is_some() {
+            set(object, "spec", old.get("spec").cloned().unwrap_or_default());
+        }
+    },
+    delete: |object, _| set(object, "status", json!({"phase": "Terminating"})),
+    held: |object| {
+        object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+    },
+    ..NONE
+};
+
+pub(crate) const SECRET: Hooks = Hooks {
+    create: |object, _| secret(object),
+    update: |object, _, _| secret(object),
+    validate: |object, old| {
+        let mut errors = Vec::new();
+        if let Some(old) = old {
+            if object["type"] != old["type"] {
+                errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
+            }
+            if old["immutable"] == true && (object["data"] != old["data"] || object["immutable"] != true) {
+                errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
+            }
+        }
+        errors
+    },
+    ..NONE
+};
+
+pub(crate) const CONFIG_MAP: Hooks = Hooks {
+    create: |object, _| omit_empty_maps(object, &["data", "binaryData"]),
+    update: |object, _, _| omit_empty_maps(object, &["data", "binaryData"]),
+    validate: |object, old| {
+        let frozen = old.is_some_and(|o| o["immutable"] == true);
+        let changed = |key: &str| old.is_some_and(|o| o[key] != object[key]);
+        let mut errors = Vec::new();
+        if frozen && object["immutable"] != true {
+            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for key in ["data", "binaryData"] {
+            if frozen && changed(key) {
+                errors.push(FieldError::forbidden(key, "field is immutable when `immutable` is set"));
+            }
+        }
+        errors
+    },
+    ..NONE
+};
+
+pub(crate) const DEFINITION: Hooks = Hooks {
+    validate: crd::validate,
+    create: |object, context| {
+        crd::default(object);
+        crd::settle(object, &(context.siblings)(), context.now);
+    },
+    update: |object, _, context| {
+        crd::default(object);
+        crd::settle(object, &(context.siblings)(), context.now);
+    },
+    delete: |object, context| {
+        crd::terminate(object, context.now);
+        let finalizers = object.pointer_mut("/metadata").and_then(Value::as_object_mut);
+        if let Some(metadata) = finalizers {
+            let list = metadata.entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut()
+                && !list.iter().any(|f| f == crd::CLEANUP)
+            {
+                list.push(crd::CLEANUP.into());
+            }
+        }
+    },
+    ..NONE
+};
+
+pub(crate) const POD: Hooks = Hooks {
+    create: |object, _| set(object, "status", json!({"phase": "Pending", "qosClass": "BestEffort"})),
+    ..NONE
+};
+
+pub(crate) const CLAIM: Hooks =
+    Hooks { create: |object, _| set(object, "status", json!({"phase": "Pending"})), ..NONE };
+
+fn set(object: &mut Value, key: &str, value: Value) {
+    if let Some(body) = object.as_object_mut() {
+        body.insert(key.to_owned(), value);
+    }
+}
+
+fn name_label(object: &mut Value) {
+    let name = object.pointer("/metadata/name").cloned().unwrap_or_default();
+    if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+        set(labels, "kubernetes.io/metadata.name", name);
+    }
+}
+
+/// `stringData` is for writing alone: it ends up in `data`.
+fn secret(object: &mut Value) {
+    let Some(body) = object.as_object_mut() else { return };
+    if let Some(Value::Object(plain)) = body.remove("stringData") {
+        let data = body.entry("data").or_insert_with(|| Value::Object(Map::new()));
+        for (key, text) in plain {
+            set(data, &key, BASE64.encode(text.as_str().unwrap_or_default()).into());
+        }
+    }
+    body.entry("type").or_insert_with(|| "Opaque".into());
+    omit_empty_maps(object, &["data"]);
+}
+
+fn omit_empty_maps(object: &mut Value, keys: &[&str]) {
+    if let Some(body) = object.as_object_mut() {
+        body.retain(|key, value| {
+            !keys.contains(&key.as_str()) || value.as_object().is_none_or(|m| !m.is_empty())
+        });
+    }
+}

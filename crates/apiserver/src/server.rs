@@ -1,0 +1,156 @@
+//! What do others hold in their hands?
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use serde_json::{Value, json};
+
+use crate::env::Env;
+use crate::http::{Reply, Service, answer, body, refusal};
+use crate::status::Status;
+use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, OpenError, Options, Store};
+use crate::verbs::Core;
+
+/// Namespaces every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// A Kubernetes API server. Clones are handles of the same one.
+#[derive(Debug, Clone)]
+pub struct Server {
+    core: Arc<Core>,
+}
+
+/// One change of one object.
+#[derive(Debug, Clone)]
+pub struct Change {
+    event: Arc<Event>,
+}
+
+impl Change {
+    /// The revision it made: the object's resourceVersion.
+    pub fn revision(&self) -> u64 {
+        self.event.object.revision
+    }
+
+    /// What changed is one of these.
+    pub fn ids(&self) -> &Arc<Ids> {
+        &self.event.object.ids
+    }
+
+    /// What happened to it.
+    pub fn change(&self) -> ChangeType {
+        self.event.change
+    }
+
+    /// The object as it is now; for a deletion as it was last.
+    pub fn object(&self) -> &Arc<Object> {
+        &self.event.object
+    }
+
+    /// The same, parsed.
+    pub fn value(&self) -> Value {
+        self.event.object.value()
+    }
+}
+
+impl Server {
+    /// A server that forgets everything when it is dropped. No threads, no files, no clock but `env`.
+    pub fn in_memory(env: Arc<dyn Env>) -> Server {
+        Server::in_memory_with(env, Limits::default())
+    }
+
+    /// The same, with other limits on the kept history.
+    pub fn in_memory_with(env: Arc<dyn Env>, limits: Limits) -> Server {
+        Server::start(Store::in_memory(limits), env)
+    }
+
+    /// A server that keeps everything in a directory, as it was left there.
+    pub fn open(dir: &Path, env: Arc<dyn Env>, options: Options) -> Result<Server, OpenError> {
+        Ok(Server::start(Store::open(dir, options)?, env))
+    }
+
+    fn start(store: Store, env: Arc<dyn Env>) -> Server {
+        let server = Server { core: Arc::new(Core::new(store, env)) };
+        for name in NAMESPACES {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            // One that is there already is as good; a store that cannot be written says so on every write.
+            let response = server.post("/api/v1/namespaces", &namespace);
+            if !matches!(response.status().as_u16(), 201 | 409) {
+                tracing::error!(name, status = %response.status(), "a first namespace could not be made");
+            }
+        }
+        server
+    }
+
+    /// One unary request, answered synchronously; no runtime needed. A durable store is waited for.
+    pub fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let (parts, sent) = request.into_parts();
+        if sent.len() > body::MAX_BODY_BYTES {
+            return refusal(&body::too_large());
+        }
+        let (reply, durable) = answer(&self.core, &parts, &sent);
+        if let Err(failed) = self.core.store.wait(durable) {
+            return refusal(&Status::internal(failed.to_string()));
+        }
+        match reply {
+            Reply::Whole(response) => response,
+            Reply::Watch(..) => {
+                refusal(&Status::bad_request("a watch is a stream: ask the service, or ask for changes"))
+            }
+        }
+    }
+
+    /// Everything that changed after `since`, in all resources.
+    pub fn changes(&self, since: u64) -> Result<Vec<Change>, Compacted> {
+        Ok(self.core.store.changes(since)?.into_iter().map(|event| Change { event }).collect())
+    }
+
+    /// The last revision that can be seen.
+    pub fn revision(&self) -> u64 {
+        self.core.store.revision()
+    }
+
+    /// The tower service: async, watches stream. For `kube::Client::new` and for hyper.
+    pub fn service(&self) -> Service {
+        Service::new(self.core.clone())
+    }
+
+    /// Creates a CustomResourceDefinition, or brings it up to date.
+    pub fn install_crd(&self, crd: Value) -> Result<(), Status> {
+        const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let created = self.post(PATH, &crd);
+        if created.status().as_u16() != 409 {
+            return accepted(&created);
+        }
+        let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let patch = json!({"metadata": crd.get("metadata"), "spec": crd.get("spec")});
+        let request = Request::patch(format!("{PATH}/{name}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(Bytes::from(patch.to_string()));
+        match request {
+            Ok(request) => accepted(&self.call(request)),
+            Err(error) => Err(Status::bad_request(format!("install {name:?}: {error}"))),
+        }
+    }
+
+    fn post(&self, path: &'static str, body: &Value) -> Response<Bytes> {
+        let mut request = Request::new(Bytes::from(body.to_string()));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = http::Uri::from_static(path);
+        self.call(request)
+    }
+}
+
+fn accepted(response: &Response<Bytes>) -> Result<(), Status> {
+    if response.status().is_success() {
+        return Ok(());
+    }
+    let said: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    let message = said.get("message").and_then(Value::as_str).unwrap_or("no reason given");
+    let mut status = Status::bad_request(message);
+    status.code = response.status().as_u16();
+    status.reason = said.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned().into();
+    Err(status)
+}

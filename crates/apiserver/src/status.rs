@@ -1,0 +1,304 @@
+//! How does the server say no?
+//!
+//! With a `metav1.Status`, worded and shaped as Kubernetes does: clients switch on `reason`, `code` and
+//! `details`, people read `message`.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use crate::resources::Resource;
+use crate::validation::FieldError;
+
+/// An answer that is not an object: almost always a failure.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    /// The HTTP status code, repeated in the body.
+    pub code: u16,
+    /// `metav1.StatusReason`; empty when Kubernetes gives none.
+    pub reason: Cow<'static, str>,
+    /// For people.
+    pub message: String,
+    /// What the failure is about. `None` leaves `details` out; an empty one is written as `{}`, because
+    /// that is the difference Kubernetes makes between its kinds of errors.
+    pub details: Option<Details>,
+    /// `metadata.continue`: where a list whose page token expired may go on, without consistency.
+    pub resume: Option<String>,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The object's name.
+    pub name: String,
+    /// The API group, empty for core.
+    pub group: String,
+    /// The resource (`configmaps`) or, for validation errors, the kind (`ConfigMap`).
+    pub kind: String,
+    /// The object's uid, in answers to deletions.
+    pub uid: String,
+    /// One entry per thing that is wrong.
+    pub causes: Vec<Cause>,
+    /// When to try again; 0 says nothing.
+    pub retry_after_seconds: u32,
+}
+
+/// `metav1.StatusCause`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, …
+    pub reason: Cow<'static, str>,
+    /// For people, without the field.
+    pub message: String,
+    /// A path such as `metadata.labels`.
+    pub field: String,
+}
+
+impl Cause {
+    /// A field has a value that is not allowed there.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Cause { reason: "FieldValueInvalid".into(), message: message.into(), field: field.into() }
+    }
+
+    /// A field that must be there is not.
+    pub fn required(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Cause { reason: "FieldValueRequired".into(), message: message.into(), field: field.into() }
+    }
+
+    /// A field may not be set here and now.
+    pub fn forbidden(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Cause { reason: "FieldValueForbidden".into(), message: message.into(), field: field.into() }
+    }
+
+    /// A field has a value outside its list of values.
+    pub fn not_supported(field: impl Into<String>, got: &str, allowed: &[&str]) -> Self {
+        let allowed: Vec<String> = allowed.iter().map(|a| format!("{a:?}")).collect();
+        let message = format!("Unsupported value: {got:?}: supported values: {}", allowed.join(", "));
+        Cause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
+    }
+}
+
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Self {
+        Cause { reason: error.reason.as_str().into(), message: error.message, field: error.field }
+    }
+}
+
+impl Status {
+    fn new(code: u16, reason: &'static str, message: String, details: Option<Details>) -> Self {
+        Status { code, reason: reason.into(), message, details, resume: None }
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Status::new(400, "BadRequest", message.into(), None)
+    }
+
+    /// 404 for an object.
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", resource.group_resource());
+        Status::new(404, "NotFound", message, Some(about(resource, name)))
+    }
+
+    /// 404 for a resource that the server does not have in a group that it has.
+    pub fn no_such_resource() -> Self {
+        let message = "the server could not find the requested resource".to_owned();
+        Status::new(404, "NotFound", message, Some(Details::default()))
+    }
+
+    /// 405: the resource has no such verb.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource".to_owned();
+        Status::new(405, "MethodNotAllowed", message, Some(Details::default()))
+    }
+
+    /// 406: nothing the client accepts can be made.
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Status::new(406, "NotAcceptable", message.into(), None)
+    }
+
+    /// 409 on create.
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", resource.group_resource());
+        Status::new(409, "AlreadyExists", message, Some(about(resource, name)))
+    }
+
+    /// 409: someone else was first.
+    pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.group_resource());
+        Status::new(409, "Conflict", message, Some(about(resource, name)))
+    }
+
+    /// 409 from an apply that would take what others own.
+    pub(crate) fn contested(message: String, details: Details) -> Self {
+        Status::new(409, "Conflict", message, Some(details))
+    }
+
+    /// 409 from a delete precondition, where Kubernetes puts the kind in place of the resource.
+    pub fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Self {
+        let kind = &resource.ids.kind;
+        let dotted = if resource.ids.group.is_empty() {
+            kind.to_string()
+        } else {
+            format!("{kind}.{}", resource.ids.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {dotted} {name:?}: {why}");
+        let details = Details { kind: kind.to_string(), ..about(resource, name) };
+        Status::new(409, "Conflict", message, Some(details))
+    }
+
+    /// 422: the object breaks its rules.
+    pub fn invalid(resource: &Resource, name: &str, causes: Vec<Cause>) -> Self {
+        Status::invalid_as(&resource.ids.group, &resource.ids.kind, name, causes)
+    }
+
+    /// 422: the options of a request break their rules.
+    pub fn invalid_options(kind: &str, causes: Vec<Cause>) -> Self {
+        Status::invalid_as("meta.k8s.io", kind, "", causes)
+    }
+
+    fn invalid_as(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let dotted = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let why = match said.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let details = Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes,
+            ..Details::default()
+        };
+        Status::new(422, "Invalid", format!("{dotted} {name:?} is invalid: {why}"), Some(details))
+    }
+
+    /// 422 without an object: a patch that cannot be applied.
+    pub fn unprocessable(message: impl Into<String>) -> Self {
+        Status::new(422, "Invalid", message.into(), Some(Details::default()))
+    }
+
+    /// 403 from admission.
+    pub fn forbidden(resource: &Resource, name: &str, why: &str, causes: Vec<Cause>) -> Self {
+        let message = format!("{} {name:?} is forbidden: {why}", resource.group_resource());
+        let details = Details { causes, ..about(resource, name) };
+        Status::new(403, "Forbidden", message, Some(details))
+    }
+
+    /// 413: more bytes than the server takes.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Status::new(413, "RequestEntityTooLarge", message.into(), None)
+    }
+
+    /// 415 from a body that cannot be read.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Status::new(415, "UnsupportedMediaType", message.into(), None)
+    }
+
+    /// 415 from a patch type that no resource knows; Kubernetes adds an empty `details` here.
+    pub fn unsupported_patch_type(message: impl Into<String>) -> Self {
+        Status::new(415, "UnsupportedMediaType", message.into(), Some(Details::default()))
+    }
+
+    /// 410: the version asked for is no longer kept.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Status::new(410, "Expired", message.into(), None)
+    }
+
+    /// 504: the version asked for is in the future.
+    pub fn too_large_version(asked: u64, current: u64) -> Self {
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Status::new(504, "Timeout", message, Some(details))
+    }
+
+    /// 500: our fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Status::new(500, "InternalError", format!("Internal error occurred: {}", message.into()), None)
+    }
+
+    /// 500 with no reason, as Kubernetes answers a create that carries a resourceVersion.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Status::new(500, "", message.into(), None)
+    }
+
+    /// 200 to a deletion that is complete.
+    pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
+        let details = Details { uid: uid.to_owned(), ..about(resource, name) };
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": details.to_value(),
+        })
+    }
+
+    /// The body.
+    pub fn to_value(&self) -> Value {
+        let mut body = Map::new();
+        body.insert("kind".into(), "Status".into());
+        body.insert("apiVersion".into(), "v1".into());
+        let mut metadata = Map::new();
+        if let Some(resume) = &self.resume {
+            metadata.insert("continue".into(), resume.as_str().into());
+        }
+        body.insert("metadata".into(), Value::Object(metadata));
+        body.insert("status".into(), "Failure".into());
+        body.insert("message".into(), self.message.as_str().into());
+        if !self.reason.is_empty() {
+            body.insert("reason".into(), self.reason.as_ref().into());
+        }
+        if let Some(details) = &self.details {
+            body.insert("details".into(), details.to_value());
+        }
+        body.insert("code".into(), self.code.into());
+        Value::Object(body)
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        let texts = [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)];
+        for (key, text) in texts {
+            if !text.is_empty() {
+                out.insert(key.into(), text.as_str().into());
+            }
+        }
+        if !self.causes.is_empty() {
+            let causes = self.causes.iter().map(Cause::to_value).collect();
+            out.insert("causes".into(), Value::Array(causes));
+        }
+        if self.retry_after_seconds > 0 {
+            out.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
+        }
+        Value::Object(out)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        out.insert("reason".into(), self.reason.as_ref().into());
+        out.insert("message".into(), self.message.as_str().into());
+        if !self.field.is_empty() {
+            out.insert("field".into(), self.field.as_str().into());
+        }
+        Value::Object(out)
+    }
+}
+
+fn about(resource: &Resource, name: &str) -> Details {
+    Details {
+        name: name.to_owned(),
+        group: resource.ids.group.to_string(),
+        kind: resource.ids.plural.to_string(),
+        ..Details::default()
+    }
+}

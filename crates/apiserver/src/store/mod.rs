@@ -1,0 +1,718 @@
+//! What is true now, what was true at an earlier revision, and what happened since?
+//!
+//! One revision counts every write. A write passes three doors:
+//!
+//! ```text
+//! commit ──compare-and-swap──▶ pending ──journal says durable──▶ visible ──log is full──▶ compacted
+//!          against the head              (memory: at once)        readers, watchers        410 Gone
+//! ```
+//!
+//! Writers compare with the *head* (visible and pending), so they never wait for the disk to decide.
+//! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
+
+mod file;
+mod journal;
+mod object;
+mod record;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+pub use file::OpenError;
+use file::{DEFAULT_ROTATE_BYTES, FileJournal};
+use journal::{Ack, Journal, MemoryJournal};
+pub(crate) use object::{Draft, type_head};
+pub use object::{Ids, Meta, Object};
+
+/// How many events are kept for watchers, unless told otherwise. A kube-apiserver keeps at least 100 per
+/// resource; a controller that was away for a minute at 200 writes a second needs 12,000.
+const DEFAULT_LOG_EVENTS: usize = 16_384;
+/// How many bytes the kept events may hold, unless told otherwise: 16,384 objects of 4 KiB.
+const DEFAULT_LOG_BYTES: usize = 64 << 20;
+
+/// How much history is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// At most this many events.
+    pub log_events: usize,
+    /// At most this many bytes of objects in events.
+    pub log_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { log_events: DEFAULT_LOG_EVENTS, log_bytes: DEFAULT_LOG_BYTES }
+    }
+}
+
+/// How a durable store is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How much history is kept.
+    pub limits: Limits,
+    /// A log longer than this is replaced by a snapshot.
+    pub rotate_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { limits: Limits::default(), rotate_bytes: DEFAULT_ROTATE_BYTES }
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeType {
+    /// It was not there before.
+    Added,
+    /// It was there with other content.
+    Modified,
+    /// It is gone; the event shows its last content.
+    Deleted,
+}
+
+impl ChangeType {
+    /// As written in watch events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangeType::Added => "ADDED",
+            ChangeType::Modified => "MODIFIED",
+            ChangeType::Deleted => "DELETED",
+        }
+    }
+}
+
+/// One write, as watchers see it.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// The table it happened in.
+    pub(crate) table: Arc<str>,
+    /// What happened.
+    pub(crate) change: ChangeType,
+    /// The object after the write; for a deletion its last content under the deletion's revision.
+    pub(crate) object: Arc<Object>,
+    /// The object before the write.
+    pub(crate) previous: Option<Arc<Object>>,
+    /// Watch lines, encoded by whichever watcher needs one first and shared by all others.
+    pub(crate) frames: [OnceLock<Bytes>; FRAMES],
+}
+
+/// Three change types, each with the whole object or its metadata alone.
+pub(crate) const FRAMES: usize = 6;
+
+/// A revision below the kept history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("revision {asked} is compacted: the oldest kept is {oldest}")]
+pub struct Compacted {
+    /// The revision asked for.
+    pub asked: u64,
+    /// The oldest that can be asked for.
+    pub oldest: u64,
+}
+
+/// What a write demands of the object as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Absent,
+    Revision(u64),
+}
+
+/// The head is not what the write demanded.
+#[derive(Debug)]
+pub(crate) struct Raced;
+
+/// The journal failed: nothing more can be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the journal failed, writes are refused until a restart: {0}")]
+pub struct JournalFailed(pub String);
+
+/// Why a commit did not happen.
+#[derive(Debug)]
+pub(crate) enum CommitError {
+    Raced(Raced),
+    Failed(JournalFailed),
+}
+
+/// A list of one table at one revision.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) objects: Vec<Arc<Object>>,
+}
+
+/// Objects, their history, and the door to durability.
+#[derive(Debug)]
+pub(crate) struct Store {
+    shared: Arc<Shared>,
+    journal: Box<dyn Journal>,
+}
+
+/// What the journal's thread shares with the store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    writer: Mutex<Writer>,
+    visible: RwLock<Visible>,
+    limits: Limits,
+    progress: watch::Sender<Progress>,
+    progressed: Condvar,
+}
+
+/// How far durability has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) revision: u64,
+    pub(crate) failed: Option<JournalFailed>,
+}
+
+#[derive(Debug, Default)]
+struct Writer {
+    /// The last revision given out.
+    revision: u64,
+    /// Written, not yet durable, in order.
+    pending: VecDeque<Arc<Event>>,
+    /// The head of every key that has pending writes, and the revision that made it.
+    overlay: HashMap<(Arc<str>, Box<str>), (u64, Option<Arc<Object>>)>,
+    failed: Option<JournalFailed>,
+}
+
+#[derive(Debug, Default)]
+struct Visible {
+    revision: u64,
+    /// Events up to and including this revision are gone.
+    compacted: u64,
+    tables: HashMap<Arc<str>, Table>,
+    log: VecDeque<Arc<Event>>,
+    log_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Table {
+    objects: BTreeMap<Box<str>, Arc<Object>>,
+    log: VecDeque<Arc<Event>>,
+    /// The revision of the table's last event: what its watchers wait for.
+    changed: watch::Sender<u64>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table { objects: BTreeMap::new(), log: VecDeque::new(), changed: watch::Sender::new(0) }
+    }
+}
+
+/// `namespace/name`, or the name alone: etcd's order, which is the order of lists.
+pub(crate) fn key(namespace: &str, name: &str) -> Box<str> {
+    if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
+}
+
+impl Store {
+    pub(crate) fn in_memory(limits: Limits) -> Store {
+        Store { shared: Arc::new(Shared::new(limits)), journal: Box::new(MemoryJournal) }
+    }
+
+    /// A store in files, as it was left.
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
+        let shared = Arc::new(Shared::new(options.limits));
+        let journal = Box::new(FileJournal::open(dir, &shared, options.rotate_bytes)?);
+        Ok(Store { shared, journal })
+    }
+
+    /// The head of one key: what writers compare with.
+    pub(crate) fn head(&self, table: &Arc<str>, key: &str) -> Option<Arc<Object>> {
+        self.shared.head(&self.shared.writer(), table, key)
+    }
+
+    /// Whether a table is empty, pending writes included.
+    pub(crate) fn head_is_empty(&self, table: &Arc<str>) -> bool {
+        let writer = self.shared.writer();
+        let visible = self.shared.visible();
+        let pending = |key: &str| writer.overlay.get(&(table.clone(), Box::from(key)));
+        let kept = visible.tables.get(table).map(|t| t.objects.keys()).into_iter().flatten();
+        let kept = kept.filter(|key| pending(key).is_none_or(|(_, head)| head.is_some())).count();
+        kept == 0 && !writer.overlay.iter().any(|((t, _), (_, head))| t == table && head.is_some())
+    }
+
+    /// What readers see of one key.
+    pub(crate) fn get(&self, table: &str, key: &str) -> Option<Arc<Object>> {
+        self.shared.visible().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// The last visible revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.shared.visible().revision
+    }
+
+    /// The last revision given out, visible or not.
+    pub(crate) fn head_revision(&self) -> u64 {
+        self.shared.writer().revision
+    }
+
+    /// The revision of the last visible event in a table: cheap to ask whether a table changed.
+    pub(crate) fn table_revision(&self, table: &str) -> u64 {
+        self.shared.visible().tables.get(table).map_or(0, |t| *t.changed.borrow())
+    }
+
+    /// Every object whose key starts with `prefix`, at the last visible revision.
+    pub(crate) fn list(&self, table: &str, prefix: &str) -> Snapshot {
+        let visible = self.shared.visible();
+        let objects = visible.tables.get(table).map(|t| t.under(prefix)).unwrap_or_default();
+        Snapshot { revision: visible.revision, objects }
+    }
+
+    /// The same at an earlier revision: what is there now with the kept events undone.
+    pub(crate) fn list_at(&self, table: &str, prefix: &str, revision: u64) -> Result<Snapshot, Compacted> {
+        let visible = self.shared.visible();
+        if revision < visible.compacted {
+            return Err(Compacted { asked: revision, oldest: visible.compacted });
+        }
+        let Some(found) = visible.tables.get(table) else {
+            return Ok(Snapshot { revision, objects: Vec::new() });
+        };
+        let mut then: BTreeMap<Box<str>, Arc<Object>> =
+            found.under(prefix).into_iter().map(|o| (key(&o.namespace, &o.name), o)).collect();
+        for event in found.log.iter().rev().take_while(|e| e.object.revision > revision) {
+            let key = key(&event.object.namespace, &event.object.name);
+            if !key.starts_with(prefix) {
+                continue;
+            }
+            match &event.previous {
+                Some(previous) => then.insert(key, previous.clone()),
+                None => then.remove(&key),
+            };
+        }
+        Ok(Snapshot { revision, objects: then.into_values().collect() })
+    }
+
+    /// Up to `max` events of a table after `since`, and the revision up to which there are no others.
+    pub(crate) fn events(
+        &self,
+        table: &str,
+        since: u64,
+        max: usize,
+    ) -> Result<(Vec<Arc<Event>>, u64), Compacted> {
+        let visible = self.shared.visible();
+        if since < visible.compacted {
+            return Err(Compacted { asked: since, oldest: visible.compacted });
+        }
+        let Some(table) = visible.tables.get(table) else { return Ok((Vec::new(), visible.revision)) };
+        let from = table.log.partition_point(|e| e.object.revision <= since);
+        let events: Vec<_> = table.log.range(from..).take(max).cloned().collect();
+        let through = match events.last() {
+            Some(last) if events.len() == max => last.object.revision,
+            _ => visible.revision.max(since),
+        };
+        Ok((events, through))
+    }
+
+    /// Every event of every table after `since`.
+    pub(crate) fn changes(&self, since: u64) -> Result<Vec<Arc<Event>>, Compacted> {
+        let visible = self.shared.visible();
+        if since < visible.compacted {
+            return Err(Compacted { asked: since, oldest: visible.compacted });
+        }
+        let from = visible.log.partition_point(|e| e.object.revision <= since);
+        Ok(visible.log.range(from..).cloned().collect())
+    }
+
+    /// Wakes when the table changes.
+    pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
+        if let Some(table) = self.shared.visible().tables.get(table) {
+            return table.changed.subscribe();
+        }
+        let mut visible = self.shared.visible.write().unwrap_or_else(PoisonError::into_inner);
+        visible.tables.entry(table.clone()).or_default().changed.subscribe()
+    }
+
+    /// Writes an object if the head is as expected.
+    pub(crate) fn put(
+        &self,
+        table: &Arc<str>,
+        expect: Expect,
+        draft: Draft,
+    ) -> Result<Arc<Object>, CommitError> {
+        let key = key(&draft.namespace, &draft.name);
+        self.commit(table, key, expect, |revision, previous| {
+            let change = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
+            Some((change, Arc::new(draft.at(revision))))
+        })
+    }
+
+    /// Removes an object if the head is as expected; what is returned carries the deletion's revision.
+    /// With `last`, that is its last content instead of the head's.
+    pub(crate) fn delete(
+        &self,
+        table: &Arc<str>,
+        key: &str,
+        expect: u64,
+        last: Option<Draft>,
+    ) -> Result<Arc<Object>, CommitError> {
+        self.commit(table, key.into(), Expect::Revision(expect), |revision, previous| {
+            let object = match last {
+                Some(last) => last.at(revision),
+                None => previous?.at(revision),
+            };
+            Some((ChangeType::Deleted, Arc::new(object)))
+        })
+    }
+
+    fn commit(
+        &self,
+        table: &Arc<str>,
+        key: Box<str>,
+        expect: Expect,
+        build: impl FnOnce(u64, Option<&Arc<Object>>) -> Option<(ChangeType, Arc<Object>)>,
+    ) -> Result<Arc<Object>, CommitError> {
+        let mut writer = self.shared.writer();
+        if let Some(failed) = &writer.failed {
+            return Err(CommitError::Failed(failed.clone()));
+        }
+        let previous = self.shared.head(&writer, table, &key);
+        let as_expected = match (expect, &previous) {
+            (Expect::Absent, None) => true,
+            (Expect::Revision(revision), Some(head)) => head.revision == revision,
+            (Expect::Absent, Some(_)) | (Expect::Revision(_), None) => false,
+        };
+        if !as_expected {
+            return Err(CommitError::Raced(Raced));
+        }
+        let revision = writer.revision + 1;
+        let Some((change, object)) = build(revision, previous.as_ref()) else {
+            return Err(CommitError::Raced(Raced));
+        };
+        let event = Arc::new(Event {
+            table: table.clone(),
+            change,
+            object: object.clone(),
+            previous,
+            frames: Default::default(),
+        });
+        writer.revision = revision;
+        match self.journal.append(&event) {
+            Ack::Durable => self.shared.publish(&[event]),
+            Ack::Later => {
+                let head = (change != ChangeType::Deleted).then(|| object.clone());
+                writer.overlay.insert((table.clone(), key), (revision, head));
+                writer.pending.push_back(event);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Waits until everything up to `revision` is durable.
+    pub(crate) fn wait(&self, revision: u64) -> Result<(), JournalFailed> {
+        if self.shared.progress.borrow().revision >= revision {
+            return Ok(());
+        }
+        let mut writer = self.shared.writer();
+        loop {
+            let progress = self.shared.progress.borrow().clone();
+            if progress.revision >= revision {
+                return Ok(());
+            }
+            if let Some(failed) = progress.failed {
+                return Err(failed);
+            }
+            writer = self.shared.progressed.wait(writer).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The same without holding a thread.
+    pub(crate) async fn wait_async(&self, revision: u64) -> Result<(), JournalFailed> {
+        if self.shared.progress.borrow().revision >= revision {
+            return Ok(());
+        }
+        let mut progress = self.shared.progress.subscribe();
+        let waited = progress.wait_for(|p| p.revision >= revision || p.failed.is_some()).await;
+        match waited.map(|p| (p.revision, p.failed.clone())) {
+            Ok((reached, _)) if reached >= revision => Ok(()),
+            Ok((_, Some(failed))) => Err(failed),
+            Ok((_, None)) | Err(_) => Err(JournalFailed("the store was closed".into())),
+        }
+    }
+}
+
+impl Shared {
+    fn new(limits: Limits) -> Shared {
+        Shared {
+            writer: Mutex::default(),
+            visible: RwLock::default(),
+            limits,
+            progress: watch::Sender::new(Progress::default()),
+            progressed: Condvar::new(),
+        }
+    }
+
+    fn head(&self, writer: &Writer, table: &Arc<str>, key: &str) -> Option<Arc<Object>> {
+        if !writer.overlay.is_empty()
+            && let Some((_, head)) = writer.overlay.get(&(table.clone(), Box::from(key)))
+        {
+            return head.clone();
+        }
+        self.visible().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// Everything up to `revision` is durable: makes it visible.
+    fn publish_through(&self, revision: u64) {
+        let mut writer = self.writer();
+        let durable = writer.pending.partition_point(|e| e.object.revision <= revision);
+        let events: Vec<_> = writer.pending.drain(..durable).collect();
+        writer.overlay.retain(|_, (made, _)| *made > revision);
+        self.publish(&events);
+    }
+
+    /// Nothing more will be durable: whoever waits is told, whoever comes is refused.
+    fn fail(&self, failed: JournalFailed) {
+        let mut writer = self.writer();
+        writer.failed = Some(failed.clone());
+        self.progress.send_modify(|p| p.failed = Some(failed));
+        self.progressed.notify_all();
+    }
+
+    /// Every visible object with its table.
+    fn everything(&self) -> Vec<(Arc<str>, Arc<Object>)> {
+        let visible = self.visible();
+        let tables = visible.tables.iter();
+        tables.flat_map(|(name, t)| t.objects.values().map(move |o| (name.clone(), o.clone()))).collect()
+    }
+
+    /// An object from a snapshot.
+    fn load(&self, table: Arc<str>, object: Arc<Object>) {
+        let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
+        let table = visible.tables.entry(table).or_default();
+        let newest = object.revision.max(*table.changed.borrow());
+        table.changed.send_replace(newest);
+        table.objects.insert(key(&object.namespace, &object.name), object);
+    }
+
+    /// The snapshot is loaded: history begins here.
+    fn begin_at(&self, revision: u64) {
+        let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
+        visible.revision = revision;
+        visible.compacted = revision;
+        drop(visible);
+        self.writer().revision = revision;
+        self.progress.send_modify(|p| p.revision = revision);
+    }
+
+    /// A write from a log.
+    fn replay(&self, event: Arc<Event>) {
+        self.writer().revision = event.object.revision;
+        self.publish(&[event]);
+    }
+
+    fn visible_object(&self, table: &str, like: &Object) -> Option<Arc<Object>> {
+        self.visible().tables.get(table)?.objects.get(&key(&like.namespace, &like.name)).cloned()
+    }
+
+    /// Makes events visible, in order, and wakes who waits for them.
+    fn publish(&self, events: &[Arc<Event>]) {
+        let Some(last) = events.last() else { return };
+        let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            visible.apply(event);
+        }
+        visible.compact(self.limits);
+        for event in events {
+            if let Some(table) = visible.tables.get(&event.table) {
+                table.changed.send_replace(event.object.revision);
+            }
+        }
+        drop(visible);
+        self.progress.send_modify(|p| p.revision = last.object.revision);
+        self.progressed.notify_all();
+    }
+
+    /// Locks are never held across a panic that could leave half a change: see `publish`, `commit`.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn visible(&self) -> std::sync::RwLockReadGuard<'_, Visible> {
+        self.visible.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Visible {
+    fn apply(&mut self, event: &Arc<Event>) {
+        let table = self.tables.entry(event.table.clone()).or_default();
+        let key = key(&event.object.namespace, &event.object.name);
+        match event.change {
+            ChangeType::Added | ChangeType::Modified => {
+                table.objects.insert(key, event.object.clone());
+            }
+            ChangeType::Deleted => {
+                table.objects.remove(&key);
+            }
+        }
+        table.log.push_back(event.clone());
+        self.log.push_back(event.clone());
+        self.log_bytes += event.object.bytes().len();
+        self.revision = event.object.revision;
+    }
+
+    fn compact(&mut self, limits: Limits) {
+        while self.log.len() > limits.log_events || self.log_bytes > limits.log_bytes {
+            let Some(event) = self.log.pop_front() else { return };
+            self.log_bytes -= event.object.bytes().len();
+            self.compacted = event.object.revision;
+            // Tables and the whole log hold the same events in the same order.
+            if let Some(table) = self.tables.get_mut(&event.table) {
+                table.log.pop_front();
+            }
+        }
+    }
+}
+
+impl Table {
+    fn under(&self, prefix: &str) -> Vec<Arc<Object>> {
+        if prefix.is_empty() {
+            return self.objects.values().cloned().collect();
+        }
+        self.objects
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    pub(super) fn draft(name: &str, data: &str) -> Draft {
+        let ids = Ids {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Thing".into(),
+            plural: "things".into(),
+            namespaced: true,
+        };
+        let value = json!({"metadata": {"name": name, "namespace": "n", "uid": name}, "data": data});
+        Draft::new(Arc::new(ids), &value, Vec::new())
+    }
+
+    pub(super) fn table() -> Arc<str> {
+        "things".into()
+    }
+
+    fn put(store: &Store, name: &str, data: &str) -> u64 {
+        let expect = match store.head(&table(), &key("n", name)) {
+            None => Expect::Absent,
+            Some(head) => Expect::Revision(head.revision),
+        };
+        store.put(&table(), expect, draft(name, data)).unwrap().revision
+    }
+
+    /// A journal that says when.
+    #[derive(Debug, Default)]
+    struct Held {
+        now: AtomicBool,
+    }
+
+    impl Journal for Arc<Held> {
+        fn append(&self, _: &Event) -> Ack {
+            if self.now.load(Ordering::SeqCst) { Ack::Durable } else { Ack::Later }
+        }
+    }
+
+    fn held() -> (Store, Arc<Held>) {
+        let journal = Arc::new(Held::default());
+        let shared = Arc::new(Shared::new(Limits::default()));
+        (Store { shared, journal: Box::new(journal.clone()) }, journal)
+    }
+
+    #[test]
+    fn a_write_is_invisible_until_it_is_durable_but_the_next_writer_sees_it() {
+        let (store, _) = held();
+        let first = put(&store, "a", "1");
+        assert!(store.get("things", "n/a").is_none());
+        assert_eq!((store.revision(), store.head_revision()), (0, 1));
+        let again = store.put(&table(), Expect::Absent, draft("a", "2"));
+        assert!(matches!(again, Err(CommitError::Raced(_))));
+        let second = put(&store, "a", "2");
+        assert!(!store.head_is_empty(&table()));
+        store.shared.publish_through(first);
+        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "1");
+        assert_eq!(store.head(&table(), "n/a").unwrap().value()["data"], "2");
+        store.wait(first).unwrap();
+        store.shared.publish_through(second);
+        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "2");
+        assert!(store.shared.writer().overlay.is_empty());
+    }
+
+    #[test]
+    fn a_pending_deletion_empties_the_head_alone() {
+        let (store, journal) = held();
+        journal.now.store(true, Ordering::SeqCst);
+        let at = put(&store, "a", "1");
+        journal.now.store(false, Ordering::SeqCst);
+        store.delete(&table(), "n/a", at, None).unwrap();
+        assert!(store.head_is_empty(&table()));
+        assert!(store.head(&table(), "n/a").is_none());
+        assert!(store.get("things", "n/a").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_failed_journal_fails_who_waits_and_refuses_who_comes() {
+        let (store, _) = held();
+        let at = put(&store, "a", "1");
+        store.shared.fail(JournalFailed("disk full".into()));
+        assert!(store.wait(at).is_err());
+        assert!(store.wait_async(at).await.is_err());
+        let refused = store.put(&table(), Expect::Absent, draft("b", "1"));
+        assert!(matches!(refused, Err(CommitError::Failed(_))));
+        assert!(store.get("things", "n/a").is_none());
+    }
+
+    #[test]
+    fn a_stale_writer_loses() {
+        let store = Store::in_memory(Limits::default());
+        let first = put(&store, "a", "1");
+        put(&store, "a", "2");
+        let stale = store.put(&table(), Expect::Revision(first), draft("a", "3"));
+        assert!(matches!(stale, Err(CommitError::Raced(_))));
+        let stale = store.delete(&table(), "n/a", first, None);
+        assert!(matches!(stale, Err(CommitError::Raced(_))));
+    }
+
+    #[test]
+    fn history_is_bounded_and_says_so() {
+        let store = Store::in_memory(Limits { log_events: 3, log_bytes: usize::MAX });
+        for at in 0..10 {
+            put(&store, "a", &at.to_string());
+        }
+        assert_eq!(store.changes(7).unwrap().len(), 3);
+        assert_eq!(store.changes(6).unwrap_err(), Compacted { asked: 6, oldest: 7 });
+        assert!(store.events("things", 6, 10).is_err());
+        assert!(store.list_at("things", "", 6).is_err());
+        assert_eq!(store.list_at("things", "", 8).unwrap().objects[0].value()["data"], "7");
+        let small = Store::in_memory(Limits { log_events: 100, log_bytes: 1 });
+        put(&small, "a", "1");
+        assert!(small.changes(0).is_err());
+    }
+
+    #[test]
+    fn a_list_in_the_past_undoes_what_came_after() {
+        let store = Store::in_memory(Limits::default());
+        put(&store, "a", "1");
+        let b = put(&store, "b", "1");
+        put(&store, "a", "2");
+        store.delete(&table(), "n/b", b, None).unwrap();
+        put(&store, "c", "1");
+        let then = store.list_at("things", "n/", b).unwrap();
+        let told: Vec<_> =
+            then.objects.iter().map(|o| (o.name.to_string(), o.value()["data"].clone())).collect();
+        assert_eq!(told, [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
+        assert_eq!(store.list("things", "n/").objects.len(), 2);
+        assert_eq!(store.list("things", "other/").objects.len(), 0);
+    }
+}

@@ -1,0 +1,304 @@
+//! What is one stored object?
+//!
+//! Bytes ready to be sent, laid out so that what changes per write or per answer can be swapped without
+//! parsing, and a few parsed facts for selection:
+//!
+//! ```text
+//! {"kind":"ConfigMap","apiVersion":"v1",  "metadata":{"resourceVersion":"17"  ,"name":"a",…}  ,"data":{…}}
+//! └────────────── head ───────────────────┘           └── known late ────────┘             │             │
+//!                              metadata_at┘                          tail_at┘  metadata_end┘             ┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+/// What an object is an instance of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ids {
+    /// The API group, empty for core.
+    pub group: Arc<str>,
+    /// The API version within the group.
+    pub version: Arc<str>,
+    /// The kind, as in `kind:`.
+    pub kind: Arc<str>,
+    /// The resource, as in paths.
+    pub plural: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Ids {
+    /// `group/version`, or the version alone in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// The facts of an object that selection and deletion need, parsed once when it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.labels`
+    pub labels: BTreeMap<String, String>,
+    /// The uids in `metadata.ownerReferences`.
+    pub owners: Vec<String>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// What field selectors may ask beyond name and namespace.
+    pub fields: Vec<(Arc<str>, String)>,
+}
+
+/// One version of one object.
+#[derive(Debug, Clone)]
+pub struct Object {
+    /// What it is.
+    pub ids: Arc<Ids>,
+    /// Its namespace, empty if it has none.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The revision that wrote it: its `resourceVersion`.
+    pub revision: u64,
+    /// Parsed facts.
+    pub meta: Arc<Meta>,
+    bytes: Bytes,
+    metadata_at: usize,
+    tail_at: usize,
+    metadata_end: usize,
+}
+
+/// An object that waits for its revision.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) ids: Arc<Ids>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) meta: Meta,
+    tail: Vec<u8>,
+    metadata_len: usize,
+}
+
+impl Draft {
+    /// Encodes everything but the resourceVersion.
+    pub(crate) fn new(ids: Arc<Ids>, object: &Value, fields: Vec<(Arc<str>, String)>) -> Draft {
+        let empty = Map::new();
+        let body = object.as_object().unwrap_or(&empty);
+        let metadata = body.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+        let mut tail = Vec::with_capacity(512);
+        for (key, value) in metadata {
+            if key != "resourceVersion" {
+                member(&mut tail, key, value);
+            }
+        }
+        let metadata_len = tail.len();
+        tail.push(b'}');
+        for (key, value) in body {
+            if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
+                member(&mut tail, key, value);
+            }
+        }
+        tail.push(b'}');
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+        Draft {
+            ids,
+            namespace: text("namespace").into(),
+            name: text("name").into(),
+            meta: meta(metadata, fields),
+            tail,
+            metadata_len,
+        }
+    }
+
+    /// The bytes it will take, to hold against the size limit.
+    pub(crate) fn len(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// The object, once its revision is known.
+    pub(crate) fn at(self, revision: u64) -> Object {
+        let (bytes, metadata_at, tail_at) = assemble(&self.ids, revision, &self.tail);
+        Object {
+            ids: self.ids,
+            namespace: self.namespace,
+            name: self.name,
+            revision,
+            meta: Arc::new(self.meta),
+            bytes,
+            metadata_at,
+            tail_at,
+            metadata_end: tail_at + self.metadata_len,
+        }
+    }
+
+    /// Whether `object` already says all of this.
+    pub(crate) fn same_as(&self, object: &Object) -> bool {
+        self.ids == object.ids && object.bytes.get(object.tail_at..) == Some(self.tail.as_slice())
+    }
+}
+
+impl Object {
+    /// The whole object as JSON.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The whole object, parsed anew.
+    pub fn value(&self) -> Value {
+        // What was encoded from a `Value` parses; an empty object stands in for the impossible.
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| Value::Object(Map::new()))
+    }
+
+    /// The members after `kind` and `apiVersion`, without the opening brace: how items of built-in lists
+    /// are written, and how the same content is shown under another `apiVersion`.
+    pub(crate) fn without_type(&self) -> &[u8] {
+        self.bytes.get(self.metadata_at..).unwrap_or_default()
+    }
+
+    /// `"metadata":{…}` alone.
+    pub(crate) fn metadata(&self) -> &[u8] {
+        self.bytes.get(self.metadata_at..=self.metadata_end).unwrap_or_default()
+    }
+
+    /// The same content under another revision: what a DELETED event shows.
+    pub(crate) fn at(&self, revision: u64) -> Object {
+        let tail = self.bytes.get(self.tail_at..).unwrap_or_default();
+        let (bytes, metadata_at, tail_at) = assemble(&self.ids, revision, tail);
+        Object {
+            revision,
+            bytes,
+            metadata_at,
+            tail_at,
+            metadata_end: tail_at + (self.metadata_end - self.tail_at),
+            ids: self.ids.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            meta: self.meta.clone(),
+        }
+    }
+}
+
+/// `{"kind":…,"apiVersion":…,`
+pub(crate) fn type_head(kind: &str, api_version: &str) -> Vec<u8> {
+    let mut head = Vec::with_capacity(96);
+    head.extend_from_slice(b"{\"kind\":");
+    json(&mut head, &Value::from(kind));
+    head.extend_from_slice(b",\"apiVersion\":");
+    json(&mut head, &Value::from(api_version));
+    head.push(b',');
+    head
+}
+
+fn assemble(ids: &Ids, revision: u64, tail: &[u8]) -> (Bytes, usize, usize) {
+    let mut bytes = type_head(&ids.kind, &ids.api_version());
+    bytes.reserve(tail.len() + 48);
+    let metadata_at = bytes.len();
+    bytes.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
+    bytes.extend_from_slice(revision.to_string().as_bytes());
+    bytes.push(b'"');
+    let tail_at = bytes.len();
+    bytes.extend_from_slice(tail);
+    (bytes.into(), metadata_at, tail_at)
+}
+
+/// `,"key":value`
+fn member(out: &mut Vec<u8>, key: &str, value: &Value) {
+    out.push(b',');
+    json(out, &Value::from(key));
+    out.push(b':');
+    json(out, value);
+}
+
+fn json(out: &mut Vec<u8>, value: &Value) {
+    // Writing a `Value` into a `Vec` cannot fail: no IO, and every key is a string.
+    let written = serde_json::to_writer(out, value);
+    debug_assert!(written.is_ok(), "a Value failed to encode: {written:?}");
+}
+
+fn meta(metadata: &Map<String, Value>, fields: Vec<(Arc<str>, String)>) -> Meta {
+    let labels = metadata.get("labels").and_then(Value::as_object);
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+    Meta {
+        uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        labels: labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+            .collect(),
+        owners: owners
+            .into_iter()
+            .flatten()
+            .filter_map(|o| Some(o.get("uid")?.as_str()?.to_owned()))
+            .collect(),
+        deleting: metadata.get("deletionTimestamp").is_some_and(|t| !t.is_null()),
+        fields,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ids() -> Arc<Ids> {
+        Arc::new(Ids {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "ConfigMap".into(),
+            plural: "configmaps".into(),
+            namespaced: true,
+        })
+    }
+
+    fn sample() -> Value {
+        json!({"kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}},
+            "data": {"k": "\"quoted\" \u{202e}"}})
+    }
+
+    #[test]
+    fn encoding_loses_nothing_and_adds_the_version() {
+        let object = Draft::new(ids(), &sample(), vec![]).at(17);
+        let mut want = sample();
+        want["metadata"]["resourceVersion"] = "17".into();
+        assert_eq!(object.value(), want);
+        assert_eq!(object.meta.labels["x"], "y");
+    }
+
+    #[test]
+    fn another_revision_changes_the_version_alone() {
+        let object = Draft::new(ids(), &sample(), vec![]).at(9).at(12345);
+        let mut want = sample();
+        want["metadata"]["resourceVersion"] = "12345".into();
+        assert_eq!(object.value(), want);
+    }
+
+    #[test]
+    fn metadata_can_be_cut_out_of_the_bytes() {
+        let object = Draft::new(ids(), &sample(), vec![]).at(3).at(30_000);
+        let cut = [b"{", object.metadata(), b"}"].concat();
+        let cut: Value = serde_json::from_slice(&cut).unwrap();
+        assert_eq!(cut, json!({"metadata": object.value()["metadata"]}));
+        let typeless = [b"{", object.without_type()].concat();
+        let typeless: Value = serde_json::from_slice(&typeless).unwrap();
+        assert_eq!(typeless["data"], sample()["data"]);
+        assert_eq!(typeless.get("kind"), None);
+    }
+
+    #[test]
+    fn a_draft_equal_to_what_is_stored_is_recognized() {
+        let object = Draft::new(ids(), &sample(), vec![]).at(3);
+        assert!(Draft::new(ids(), &object.value(), vec![]).same_as(&object));
+        let mut other = sample();
+        other["data"]["k"] = "z".into();
+        assert!(!Draft::new(ids(), &other, vec![]).same_as(&object));
+    }
+}

@@ -1,0 +1,202 @@
+//! What does each verb do?
+//!
+//! ```text
+//! http ──▶ Call ──▶ create · read · update · delete ──▶ Answer ──▶ http
+//!                          │ rules as data: resources
+//!                          ▼
+//!                        store
+//! ```
+//!
+//! A verb decides against the head of the store and never blocks: whoever sends the answer first waits
+//! until everything the decision was based on is durable.
+
+mod content;
+mod create;
+mod delete;
+mod metadata;
+mod options;
+mod owners;
+mod read;
+mod scale;
+mod update;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+pub(crate) use read::ListOptions;
+
+use crate::env::Env;
+use crate::http::Query;
+use crate::resources::{Registry, Resource, crd};
+use crate::status::Status;
+use crate::store::{CommitError, Object, Store};
+use crate::watch::WatchRequest;
+
+/// What all verbs share.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) env: Arc<dyn Env>,
+    registry: RwLock<Arc<Registry>>,
+}
+
+/// One request to one resource.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) resource: &'a Arc<Resource>,
+    /// Empty for cluster-scoped resources and for lists over all namespaces.
+    pub(crate) namespace: &'a str,
+    /// Empty for requests to a collection.
+    pub(crate) name: &'a str,
+    pub(crate) subresource: Subresource,
+    pub(crate) query: &'a Query,
+    pub(crate) body: &'a [u8],
+    /// Without parameters, lower case.
+    pub(crate) content_type: &'a str,
+    /// Who asks: the field manager of those who name none.
+    pub(crate) user_agent: &'a str,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+/// Which part of the object is addressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subresource {
+    /// The object itself.
+    Whole,
+    Status,
+    Scale,
+    /// Namespaces: `spec.finalizers` alone.
+    Finalize,
+}
+
+impl Subresource {
+    /// As in paths and in managedFields.
+    fn as_str(self) -> &'static str {
+        match self {
+            Subresource::Whole => "",
+            Subresource::Status => "status",
+            Subresource::Scale => "scale",
+            Subresource::Finalize => "finalize",
+        }
+    }
+}
+
+/// What a verb answers, before anyone asks for a format.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Object(u16, Arc<Object>),
+    /// Something that is not stored: a Status, a dry run, a Scale.
+    Value(u16, Value),
+    List(List),
+    Watch(WatchRequest),
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub(crate) struct List {
+    pub(crate) revision: u64,
+    pub(crate) items: Vec<Arc<Object>>,
+    pub(crate) next: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+/// The answer and what the client should be warned of.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) answer: Answer,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl From<Answer> for Outcome {
+    fn from(answer: Answer) -> Self {
+        Outcome { answer, warnings: Vec::new() }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(store: Store, env: Arc<dyn Env>) -> Core {
+        Core { store, env, registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))) }
+    }
+
+    /// The resources as of the last visible definition.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        let now = self.store.table_revision(crd::TABLE);
+        let known = self.registry.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.made_from == now {
+            return known;
+        }
+        let definitions = self.store.list(crd::TABLE, "").objects;
+        let fresh = Arc::new(Registry::new(&definitions, now, Some(&known)));
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        fresh
+    }
+
+    /// Does what is asked.
+    pub(crate) fn handle(&self, call: &Call<'_>) -> Result<Outcome, Status> {
+        match (call.subresource, call.verb) {
+            (Subresource::Scale, Verb::Get) => scale::get(self, call).map(Outcome::from),
+            (Subresource::Scale, Verb::Update | Verb::Patch) => scale::write(self, call).map(Outcome::from),
+            (Subresource::Whole | Subresource::Status, Verb::Get) => read::get(self, call).map(Outcome::from),
+            (Subresource::Whole, Verb::List) => read::list(self, call).map(Outcome::from),
+            (Subresource::Whole, Verb::Watch) => read::watch(self, call).map(Outcome::from),
+            (Subresource::Whole, Verb::Create) => create::create(self, call),
+            (Subresource::Whole | Subresource::Status, Verb::Update | Verb::Patch)
+            | (Subresource::Finalize, Verb::Update) => update::write(self, call),
+            (Subresource::Whole, Verb::Delete) => delete::delete(self, call).map(Outcome::from),
+            (Subresource::Whole, Verb::DeleteCollection) => {
+                delete::delete_collection(self, call).map(Outcome::from)
+            }
+            (Subresource::Scale | Subresource::Status | Subresource::Finalize, _) => {
+                Err(Status::method_not_allowed())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// How often a write is tried anew when others were faster. Each failed try means that another write to
+/// the same object succeeded; a kube-apiserver gives up as well.
+const MAX_TRIES: usize = 16;
+
+/// Tries a write until it is not raced: `attempt` returns `Ok(None)` when it was.
+fn until_settled<T>(
+    call: &Call<'_>,
+    mut attempt: impl FnMut() -> Result<Option<T>, Status>,
+) -> Result<T, Status> {
+    for _ in 0..MAX_TRIES {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+    }
+    Err(Status::conflict(call.resource, call.name, MODIFIED))
+}
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// A commit's result: `None` when it was raced.
+fn settled(result: Result<Arc<Object>, CommitError>) -> Result<Option<Arc<Object>>, Status> {
+    match result {
+        Ok(object) => Ok(Some(object)),
+        Err(CommitError::Raced(_)) => Ok(None),
+        Err(CommitError::Failed(failed)) => Err(Status::internal(failed.to_string())),
+    }
+}

@@ -1,0 +1,289 @@
+//! How does an object change?
+//!
+//! Updates and patches differ only in where the new content comes from. Everything after is one path:
+//! place and version checks, the kind's shape, the parts this request may not touch put back, rules,
+//! compare-and-swap, and again from the start if someone was faster.
+
+use serde_json::Value;
+
+use super::create::Origin;
+use super::options::WriteOptions;
+use super::{
+    Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata, owners,
+};
+use super::{settled, until_settled};
+use crate::apply::strategic::strategic_merge;
+use crate::http::body;
+use crate::patch::{self, PatchError};
+use crate::resources::kinds::Context;
+use crate::resources::{Content, Resource};
+use crate::status::{Cause, Status};
+use crate::store::{Expect, Object, key};
+
+/// PUT and PATCH of an object or its status.
+pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
+    let options = WriteOptions::read(call)?;
+    let source = Source::read(call)?;
+    let key = key(call.namespace, call.name);
+    until_settled(call, || {
+        let Some(head) = core.store.head(&call.resource.table, &key) else {
+            return absent(core, call, &source, options).map(Some);
+        };
+        let old = call.resource.read(&head);
+        let (new, origin) = source.content(core, call, &old)?;
+        change(core, call, &head, &old, new, origin, options)
+    })
+}
+
+/// Where the new content comes from.
+enum Source {
+    Replace(Value),
+    Merge(Value),
+    Json(Vec<patch::Operation>),
+    Strategic(Value),
+    Apply { config: Value, force: bool },
+}
+
+impl Source {
+    fn read(call: &Call<'_>) -> Result<Source, Status> {
+        if call.verb == Verb::Update {
+            let mut object = content::decode(call)?;
+            content::check_place(call, &mut object)?;
+            return Ok(Source::Replace(object));
+        }
+        match call.content_type {
+            "application/merge-patch+json" => {
+                let patch = body::parse("application/json", call.body)?;
+                if !patch.is_object() {
+                    return Err(Status::bad_request("a merge patch must be an object".to_owned()));
+                }
+                Ok(Source::Merge(patch))
+            }
+            "application/json-patch+json" => {
+                let patch = body::parse("application/json", call.body)?;
+                Ok(Source::Json(patch::operations(&patch).map_err(refuse_patch)?))
+            }
+            "application/strategic-merge-patch+json" => match &call.resource.content {
+                Content::Builtin(_) => Ok(Source::Strategic(body::parse("application/json", call.body)?)),
+                Content::Custom(_) => Err(Status::unsupported_media_type(
+                    "the body of the request was in an unknown format - accepted media types include: \
+                     application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                )),
+            },
+            "application/apply-patch+yaml" => {
+                let mut config = body::parse(call.content_type, call.body)?;
+                content::check_type(call.resource, &mut config)?;
+                content::check_place(call, &mut config)?;
+                Ok(Source::Apply { config, force: call.query.flag("force") == Some(true) })
+            }
+            _ => Err(Status::unsupported_patch_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+        }
+    }
+
+    fn content(&self, core: &Core, call: &Call<'_>, old: &Value) -> Result<(Value, Origin), Status> {
+        let mut new = match self {
+            Source::Replace(object) => return Ok((object.clone(), Origin::Written)),
+            Source::Apply { config, force } => {
+                return Ok((owners::lay(core, call, Some(old), config, *force)?, Origin::Applied));
+            }
+            Source::Merge(patch) => {
+                let mut new = old.clone();
+                patch::merge(&mut new, patch);
+                new
+            }
+            Source::Json(operations) => {
+                let mut new = old.clone();
+                patch::apply(&mut new, operations).map_err(refuse_patch)?;
+                new
+            }
+            Source::Strategic(patch) => strategic_merge(old, patch, &call.resource.schema)
+                .map_err(|error| Status::bad_request(error.to_string()))?,
+        };
+        content::check_type(call.resource, &mut new)?;
+        content::check_place(call, &mut new)?;
+        Ok((new, Origin::Written))
+    }
+}
+
+fn refuse_patch(error: PatchError) -> Status {
+    match error {
+        PatchError::Malformed(why) => Status::bad_request(why),
+        PatchError::TooMany(why) => Status::too_large(why),
+        PatchError::DoesNotApply(why) => Status::unprocessable(format!(
+            "the server rejected our request due to an error in our request: {why}"
+        )),
+    }
+}
+
+/// Nothing is there to change: some resources create it then.
+fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) -> Result<Outcome, Status> {
+    match source {
+        Source::Replace(object)
+            if call.resource.rules.create_on_update && call.subresource == Subresource::Whole =>
+        {
+            let mut object = object.clone();
+            metadata::of(&mut object).remove("resourceVersion");
+            create::place(core, call, object, Origin::Written, options)
+        }
+        Source::Apply { config, force } if call.subresource == Subresource::Whole => {
+            if !metadata::text(config, "uid").is_empty() {
+                let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                return Err(Status::conflict(call.resource, call.name, why));
+            }
+            let object = owners::lay(core, call, None, config, *force)?;
+            create::place(core, call, object, Origin::Applied, options)
+        }
+        Source::Replace(_)
+        | Source::Merge(_)
+        | Source::Json(_)
+        | Source::Strategic(_)
+        | Source::Apply { .. } => Err(Status::not_found(call.resource, call.name)),
+    }
+}
+
+/// One try at putting `new` in the place of `old`: `None` if someone was faster.
+pub(super) fn change(
+    core: &Core,
+    call: &Call<'_>,
+    head: &std::sync::Arc<Object>,
+    old: &Value,
+    mut new: Value,
+    origin: Origin,
+    options: WriteOptions,
+) -> Result<Option<Outcome>, Status> {
+    let resource = call.resource;
+    check_identity(call, head, &new)?;
+    metadata::of(&mut new).remove("resourceVersion");
+    let warnings = match origin {
+        Origin::Applied => content::finish_applied(resource, &mut new)?,
+        Origin::Written => {
+            let warnings = content::reshape(resource, &mut new, options.validation)
+                .map_err(|status| blame_patch(call, status))?;
+            owners::track(core, call, Some(old), &mut new);
+            warnings
+        }
+    };
+    metadata::carry_over(&mut new, old);
+    isolate(call, &mut new, old);
+    if let Content::Builtin(builtin) = &resource.content {
+        let siblings = || core.store.list(&resource.table, "").objects.iter().map(|o| o.value()).collect();
+        (builtin.hooks.update)(&mut new, old, &Context { now: core.env.now(), siblings: &siblings });
+    }
+    metadata::omit_empty(&mut new);
+    count_generation(resource, &mut new, old);
+    content::validate(resource, &new, Some(old))?;
+
+    let draft = create::draft(call, &new)?;
+    let done = |answer| Ok(Some(Outcome { answer, warnings }));
+    if draft.same_as(head) {
+        return done(Answer::Object(200, head.clone()));
+    }
+    if options.dry_run {
+        metadata::of(&mut new).insert("resourceVersion".into(), head.revision.to_string().into());
+        return done(Answer::Value(200, new));
+    }
+    let table = &resource.table;
+    let committed = if delete::is_complete(resource, &new) {
+        let key = key(call.namespace, call.name);
+        let deleted = settled(core.store.delete(table, &key, head.revision, Some(draft)))?;
+        delete::after(core, resource);
+        deleted
+    } else {
+        settled(core.store.put(table, Expect::Revision(head.revision), draft))?
+    };
+    match committed {
+        Some(object) => done(Answer::Object(200, object)),
+        None => Ok(None),
+    }
+}
+
+/// What a patch made of an object is the patch's fault, and said as such.
+fn blame_patch(call: &Call<'_>, status: Status) -> Status {
+    if call.verb != Verb::Patch || status.code != 400 || status.message.starts_with("strict") {
+        return status;
+    }
+    let cause = Cause::invalid("patch", format!("Invalid value: {}", status.message));
+    Status::invalid(call.resource, "", vec![cause])
+}
+
+/// The uid and the version the client believes in.
+fn check_identity(call: &Call<'_>, head: &Object, new: &Value) -> Result<(), Status> {
+    let resource = call.resource;
+    let uid = metadata::text(new, "uid");
+    if !uid.is_empty() && uid != head.meta.uid {
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", head.meta.uid);
+        return Err(Status::conflict(resource, call.name, &why));
+    }
+    match metadata::text(new, "resourceVersion") {
+        "" | "0" if resource.rules.unconditional_update => Ok(()),
+        "" | "0" if call.verb == Verb::Patch => Ok(()),
+        "" | "0" => {
+            let message = "Invalid value: 0x0: must be specified for an update";
+            let cause = Cause::invalid("metadata.resourceVersion", message);
+            Err(Status::invalid(resource, call.name, vec![cause]))
+        }
+        version => match version.parse::<u64>() {
+            Ok(version) if version == head.revision => Ok(()),
+            Ok(_) => Err(Status::conflict(resource, call.name, MODIFIED)),
+            Err(error) => Err(Status::bad_request(format!("resourceVersion {version:?}: {error}"))),
+        },
+    }
+}
+
+/// Puts back the parts of the object that this request may not touch.
+fn isolate(call: &Call<'_>, new: &mut Value, old: &Value) {
+    let custom = matches!(call.resource.content, Content::Custom(_));
+    match call.subresource {
+        Subresource::Whole if call.resource.status => restore(new, old, |key| key == "status"),
+        Subresource::Whole | Subresource::Scale => {}
+        Subresource::Status => {
+            restore(new, old, |key| !matches!(key, "status" | "metadata" | "kind" | "apiVersion"));
+            if custom {
+                let owners = metadata::of(new).remove("managedFields");
+                restore(new, old, |key| key == "metadata");
+                metadata::of(new).remove("resourceVersion");
+                metadata::of(new).insert("managedFields".into(), owners.unwrap_or_default());
+            }
+        }
+        Subresource::Finalize => {
+            let finalizers = new.pointer("/spec/finalizers").cloned();
+            restore(new, old, |_| true);
+            metadata::of(new).remove("resourceVersion");
+            if let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.insert("finalizers".into(), finalizers.unwrap_or_else(|| Value::Array(Vec::new())));
+            }
+        }
+    }
+}
+
+fn restore(new: &mut Value, old: &Value, chosen: impl Fn(&str) -> bool) {
+    let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else { return };
+    new.retain(|key, _| !chosen(key));
+    for (key, value) in old.iter().filter(|(key, _)| chosen(key)) {
+        new.insert(key.clone(), value.clone());
+    }
+}
+
+/// The generation counts changes of what is desired.
+fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
+    if !resource.rules.generation {
+        return;
+    }
+    let desired = |object: &Value| -> Vec<(String, Value)> {
+        let body = object.as_object().into_iter().flatten();
+        body.filter(|(key, _)| {
+            !matches!(key.as_str(), "metadata" | "kind" | "apiVersion")
+                && !(resource.status && *key == "status")
+        })
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+    };
+    if desired(new) != desired(old) {
+        let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata::of(new).insert("generation".into(), before.saturating_add(1).into());
+    }
+}

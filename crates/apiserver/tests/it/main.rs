@@ -1,0 +1,48 @@
+//! The server as its clients see it.
+
+mod bad_input;
+mod client;
+mod conformance;
+mod semantics;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use pawl_apiserver::{SeededEnv, Server};
+use serde_json::Value;
+
+/// A fresh server whose time stands still.
+fn server() -> Server {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    Server::in_memory(Arc::new(SeededEnv::new(1, now)))
+}
+
+/// One request; the status and the body, as text if it is not JSON.
+fn send(server: &Server, method: &str, path: &str, media: &str, body: impl Into<Bytes>) -> (u16, Value) {
+    let request = Request::builder().method(method).uri(path).header("content-type", media);
+    let response = server.call(request.body(body.into()).unwrap());
+    let text = String::from_utf8_lossy(response.body()).into_owned();
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (response.status().as_u16(), body)
+}
+
+fn get(server: &Server, path: &str) -> (u16, Value) {
+    send(server, "GET", path, "", "")
+}
+
+fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    send(server, "POST", path, "application/json", body.to_string())
+}
+
+fn put(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    send(server, "PUT", path, "application/json", body.to_string())
+}
+
+fn merge(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    send(server, "PATCH", path, "application/merge-patch+json", body.to_string())
+}
+
+fn delete(server: &Server, path: &str) -> (u16, Value) {
+    send(server, "DELETE", path, "", "")
+}
