@@ -258,9 +258,19 @@ struct Node {
 /// A pod and its task.
 struct Held {
     latest: watch::Sender<Latest>,
-    /// Whether a task has it now.
-    busy: bool,
-    runs: bool,
+    stage: Stage,
+}
+
+/// How far a pod is with us. What the watch shows may lag behind: a pod that is over must not look like one that
+/// has yet to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Busy(Work),
+    /// It had its run.
+    Over,
+    /// It was taken off the API, as far as we can.
+    Released,
 }
 
 impl Node {
@@ -305,7 +315,7 @@ impl Node {
         match self.pods.get(&uid) {
             Some(held) => drop(held.latest.send_replace(latest)),
             None => {
-                let held = Held { latest: watch::Sender::new(latest), busy: false, runs: false };
+                let held = Held { latest: watch::Sender::new(latest), stage: Stage::Idle };
                 self.pods.insert(uid.clone(), held);
             }
         }
@@ -314,10 +324,18 @@ impl Node {
 
     /// Starts a task for a pod, if it needs one and has none.
     async fn start(&mut self, uid: &str) {
-        let running = self.pods.values().filter(|held| held.busy && held.runs).count();
-        let Some(held) = self.pods.get_mut(uid).filter(|held| !held.busy) else { return };
+        let running = self.pods.values().filter(|held| held.stage == Stage::Busy(Work::Run)).count();
+        let Some(held) = self.pods.get_mut(uid) else { return };
         let latest = held.latest.borrow().clone();
         let Some(work) = work(&latest.pod, self.shared.options.run_workloads).filter(|_| !latest.gone) else { return };
+        let allowed = match held.stage {
+            Stage::Idle => true,
+            Stage::Over => work == Work::Release,
+            Stage::Busy(_) | Stage::Released => false,
+        };
+        if !allowed {
+            return;
+        }
         let bound = latest.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         if !bound {
             let full = work == Work::Run && running >= MAX_PODS;
@@ -325,8 +343,7 @@ impl Node {
                 return self.hold_back(&latest.pod, reason, message).await;
             }
         }
-        held.busy = true;
-        held.runs = work == Work::Run;
+        held.stage = Stage::Busy(work);
         let (shared, updates, uid) = (self.shared.clone(), held.latest.subscribe(), uid.to_owned());
         self.tasks.spawn(async move {
             worker::run(shared, work, updates).await;
@@ -337,7 +354,7 @@ impl Node {
     fn gone(&mut self, uid: &str) {
         let Some(held) = self.pods.get_mut(uid) else { return };
         held.latest.send_modify(|latest| latest.gone = true);
-        if !held.busy {
+        if !matches!(held.stage, Stage::Busy(_)) {
             self.pods.remove(uid);
             self.forget(uid);
         }
@@ -350,7 +367,8 @@ impl Node {
             Err(error) => return tracing::error!(%error, "a pod's task broke"),
         };
         let gone = self.pods.get_mut(&uid).is_none_or(|held| {
-            held.busy = false;
+            let released = held.stage == Stage::Busy(Work::Release);
+            held.stage = if released { Stage::Released } else { Stage::Over };
             held.latest.borrow().gone
         });
         if gone {
@@ -362,10 +380,9 @@ impl Node {
 
     /// A task ended: its pod may have changed meanwhile, and one that waited for room may go.
     async fn again(&mut self) {
-        let idle: Vec<Pod> = self.pods.values().filter(|held| !held.busy).map(|h| h.latest.borrow().pod.clone()).collect();
-        let run_workloads = self.shared.options.run_workloads;
-        let wanting = idle.into_iter().filter(|pod| work(pod, run_workloads).is_some());
-        for uid in wanting.filter_map(|pod| pod.uid()) {
+        let open = |held: &Held| matches!(held.stage, Stage::Idle | Stage::Over);
+        let uids: Vec<String> = self.pods.iter().filter(|(_, held)| open(held)).map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
             self.start(&uid).await;
         }
     }
@@ -425,10 +442,12 @@ fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
     let deleting = pod.metadata.deletion_timestamp.is_some();
     let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     if status::is_terminal(pod) {
-        return deleting.then_some(Work::Release);
+        // Without grace it goes by itself, once nothing else holds it.
+        let held = pod.metadata.deletion_grace_period_seconds.is_some_and(|grace| grace > 0);
+        return (deleting && held).then_some(Work::Release);
     }
     if deleting && !bound {
-        return Some(Work::Release);
+        return None;
     }
     let controller = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
     let pretended = matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
@@ -469,8 +488,10 @@ mod tests {
             (json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}), Some(Work::Pretend)),
             (json!({"metadata": {"ownerReferences": owner("StatefulSet")}}), Some(Work::Pretend)),
             (json!({"metadata": {}, "status": {"phase": "Succeeded"}}), None),
-            (json!({"metadata": {"deletionTimestamp": deleted}, "status": {"phase": "Failed"}}), Some(Work::Release)),
-            (json!({"metadata": {"deletionTimestamp": deleted}}), Some(Work::Release)),
+            (json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}),
+                Some(Work::Release)),
+            (json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}, "status": {"phase": "Failed"}}), None),
+            (json!({"metadata": {"deletionTimestamp": deleted}}), None),
             (json!({"metadata": {"deletionTimestamp": deleted}, "spec": {"nodeName": "n", "containers": []}}), Some(Work::Run)),
         ];
         for (given, expect) in table {
