@@ -62,7 +62,7 @@ pub struct Isolation {
 
 /// A directory or file shown to a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bind {
+pub(crate) struct Bind {
     pub source: PathBuf,
     /// A part of `source`, made if it is missing.
     pub sub_path: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub struct Bind {
 
 /// All that the keeper needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ContainerSpec {
+pub(crate) struct ContainerSpec {
     /// The runner's process: if it is gone already, nothing is started.
     pub runner: i32,
     pub executable: PathBuf,
@@ -91,7 +91,7 @@ pub struct ContainerSpec {
 
 /// Why a container could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error("the runner is gone")]
@@ -211,6 +211,8 @@ fn keeper(spec: ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> R
 
 /// The inner process: enters the view, gives up all power, runs the command.
 fn inside(spec: ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
+    // What the keeper held back must reach the command.
+    SigSet::empty().thread_set_mask().map_err(errno("letting signals through"))?;
     if spec.isolation.mount {
         view::enter(&spec)?;
     }

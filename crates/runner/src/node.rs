@@ -36,6 +36,7 @@ use crate::process::Spawner;
 use crate::records::{self, Records};
 use crate::sources::ClaimStore;
 use crate::status;
+use crate::view;
 use crate::worker::{self, Latest, Work, remove_dir};
 
 /// So many pods run at once; more wait. A kubelet's default.
@@ -232,7 +233,7 @@ impl Runner {
             recorder: Recorder::new(client.clone(), options.node_name.clone()),
             images: Box::new(OwnImage {
                 names: options.own_images.clone(),
-                executable: options.own_executable.clone(),
+                executable: if isolation.mount { view::OWN_EXECUTABLE.into() } else { options.own_executable.clone() },
             }),
             claims: ClaimStore { directory: options.data_dir.join("claims") },
             capacity: machine::capacity(&options.data_dir),

@@ -17,6 +17,9 @@ use nix::unistd::{chdir, pivot_root};
 
 use crate::isolate::{Bind, ContainerSpec, Error, errno, failed};
 
+/// Where a view shows Pawl itself, wherever it lies on the machine.
+pub(crate) const OWN_EXECUTABLE: &str = "/pawl";
+
 /// What programs are made of. Anything else of the machine is not shown.
 const SYSTEM: &[&str] =
     &["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "opt", "nix", "gnu", "sys"];
@@ -69,8 +72,7 @@ pub(crate) fn build(spec: &ContainerSpec) -> Result<(), Error> {
         link(Path::new(to), &root.join("dev").join(name))?;
     }
     hide(root)?;
-    // The executable is an image's entrypoint, and may lie anywhere.
-    place(&spec.executable, &root.join(relative(&spec.executable)), true)?;
+    place(&spec.executable, &root.join(relative(Path::new(OWN_EXECUTABLE))), true)?;
     let within = open(root)?;
     spec.binds.iter().try_for_each(|volume| mount_volume(&within, volume))
 }
