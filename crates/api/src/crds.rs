@@ -8,11 +8,27 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Map, Value};
 
-use crate::git;
+use crate::{deploy, git, pawl, remedy};
 
 /// All of them, in a stable order: the doors in the order of their making, parents before children.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![of::<git::Repository>(), of::<git::Branch>(), of::<git::WorkflowTemplate>(), of::<git::Workflow>()]
+    vec![
+        of::<git::Repository>(),
+        of::<git::Branch>(),
+        of::<git::WorkflowTemplate>(),
+        of::<git::Workflow>(),
+        of::<deploy::Installation>(),
+        of::<deploy::Execution>(),
+        of::<deploy::DeployItem>(),
+        of::<deploy::Target>(),
+        of::<deploy::DataObject>(),
+        of::<remedy::RemediationPlaybook>(),
+        of::<remedy::RemediationRequest>(),
+        of::<remedy::WorkflowExecution>(),
+        of::<remedy::KubernetesExecution>(),
+        of::<pawl::Freeze>(),
+        of::<pawl::Approval>(),
+    ]
 }
 
 /// One of them.
@@ -64,16 +80,4 @@ fn children(node: &mut Map<String, Value>) -> Vec<&mut Value> {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn print_schemas() {
-        for crd in all() {
-            println!("{}", serde_json::to_string_pretty(&crd).unwrap());
-        }
-    }
 }

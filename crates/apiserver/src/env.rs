@@ -15,8 +15,9 @@ const SUFFIX_LEN: usize = 5;
 pub trait Env: Send + Sync {
     /// The time that goes into `creationTimestamp` and its kin.
     fn now(&self) -> Timestamp;
-    /// A fresh object uid.
-    fn uid(&self) -> String;
+    /// A fresh uid for an object, named as `resource.group/namespace/name`: chance needs no name, but a
+    /// simulation that gives the same object the same uid can compare two runs.
+    fn uid(&self, object: &str) -> String;
     /// Five characters to append to `metadata.generateName`.
     fn suffix(&self) -> String;
 }
@@ -30,7 +31,7 @@ impl Env for RealEnv {
         Timestamp::now()
     }
 
-    fn uid(&self) -> String {
+    fn uid(&self, _: &str) -> String {
         uuid::Uuid::new_v4().to_string()
     }
 
@@ -74,7 +75,7 @@ impl Env for SeededEnv {
         self.lock().now
     }
 
-    fn uid(&self) -> String {
+    fn uid(&self, _: &str) -> String {
         let bits = self.lock().rng.u128(..);
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().to_string()
     }
@@ -101,7 +102,7 @@ mod tests {
     fn a_seed_decides_every_name_and_uid() {
         let answers = |seed| {
             let env = SeededEnv::new(seed, Timestamp::UNIX_EPOCH);
-            (env.uid(), env.suffix(), env.uid())
+            (env.uid("a"), env.suffix(), env.uid("a"))
         };
         assert_eq!(answers(7), answers(7));
         assert_ne!(answers(7), answers(8));

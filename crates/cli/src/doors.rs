@@ -6,7 +6,10 @@ use pawl_machines::machine::AnyMachine;
 
 /// The machines of all doors: they run against any Kubernetes.
 pub(crate) fn machines() -> Vec<AnyMachine> {
-    vec![AnyMachine::new(git::workflow_template::Templates), AnyMachine::new(git::workflow::Workflows::default())]
+    vec![
+        AnyMachine::new(git::workflow_template::WorkflowTemplates),
+        AnyMachine::new(git::workflow::Workflows::default()),
+    ]
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.
@@ -15,5 +18,6 @@ pub(crate) fn cluster_machines() -> Vec<AnyMachine> {
         AnyMachine::new(cluster::garbage::Garbage),
         AnyMachine::new(cluster::namespace::Namespaces),
         AnyMachine::new(cluster::job::Jobs),
+        AnyMachine::new(cluster::job::orphans::OrphanPods),
     ]
 }

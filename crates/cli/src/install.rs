@@ -81,7 +81,7 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     }
     // The loop's own: Events for people, and CRDs, to see a kind that appears later.
     need(&pawl_machines::apply::EVENT, None, &["create"]);
-    need(&pawl_api::k8s::CRD, None, WATCH);
+    need(&pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION, None, WATCH);
     needed
 }
 
@@ -150,7 +150,12 @@ fn admission(choices: &Choices) -> Vec<Value> {
     vec![
         policy("pawl-approver", "pawl.dev", &["approvals"], approver),
         binding("pawl-approver"),
-        policy("pawl-requester-ke", "kubernetesexecution.kubernaut.ai", &["kubernetesexecutions"], requester.clone()),
+        policy(
+            "pawl-requester-ke",
+            "kubernetesexecution.kubernaut.ai",
+            &["kubernetesexecutions"],
+            requester.clone(),
+        ),
         binding("pawl-requester-ke"),
         policy("pawl-requester-rr", "remediation.kubernaut.ai", &["remediationrequests"], requester),
         binding("pawl-requester-rr"),

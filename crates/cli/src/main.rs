@@ -1,3 +1,96 @@
 //! `pawl`, the one executable: parse, then call.
 
-fn main() {}
+mod crds;
+mod doors;
+mod install;
+mod logging;
+mod operator;
+mod sim;
+mod stop;
+mod terminal;
+mod uninstall;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::terminal::{Say as _, Stdout};
+
+/// One control plane for changes to Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "pawl", version, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the CustomResourceDefinitions of all kinds.
+    Crds(crds::Args),
+    /// Run the controllers against a cluster.
+    Operator(operator::Args),
+    /// Print what a cluster needs: CRDs, permissions, admission policies, the Deployment.
+    Install(InstallArgs),
+    /// Take Pawl off a cluster: release finalizers, then remove everything that `install` printed.
+    Uninstall(UninstallArgs),
+    /// Run simulated worlds under faults, and say which seed broke a promise.
+    Sim(sim::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct InstallArgs {
+    /// Print the manifests, for `kubectl apply -f -`.
+    #[arg(long, required = true)]
+    print: bool,
+    #[command(flatten)]
+    choices: install::Choices,
+}
+
+#[derive(Debug, clap::Args)]
+struct UninstallArgs {
+    /// The cluster's kubeconfig; without it, the usual places.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Deletes every object of Pawl's kinds: say that this is meant.
+    #[arg(long, required = true)]
+    yes: bool,
+    #[command(flatten)]
+    choices: install::Choices,
+}
+
+fn main() -> ExitCode {
+    // First thing, before anything can open a TLS connection: one provider for all of them.
+    let installed = rustls::crypto::ring::default_provider().install_default();
+    debug_assert!(installed.is_ok(), "nothing installs a TLS provider before main");
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            terminal::complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Crds(args) => crds::run(&args, &mut Stdout)?,
+        Command::Operator(args) => runtime()?.block_on(operator::run(args))?,
+        Command::Install(InstallArgs { print: _, choices }) => {
+            for manifest in install::manifests(&choices)? {
+                Stdout.line(&format!("---\n{}", crds::yaml(&manifest)?.trim_end()));
+            }
+        }
+        Command::Uninstall(UninstallArgs { kubeconfig, yes: _, choices }) => runtime()?.block_on(async {
+            let client = operator::client(kubeconfig.as_deref()).await?;
+            uninstall::run(client, &choices, &mut Stdout).await
+        })?,
+        Command::Sim(args) => return sim::run(&args, &mut Stdout),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

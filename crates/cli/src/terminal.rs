@@ -18,3 +18,9 @@ impl Say for Stdout {
         }
     }
 }
+
+/// Says why the program failed.
+pub(crate) fn complain(problem: &str) {
+    // Nobody is left to tell if this fails.
+    let _ = writeln!(std::io::stderr(), "pawl: {problem}");
+}

@@ -78,11 +78,14 @@ async fn release(
         object.metadata.name.as_deref().unwrap_or_default(),
     );
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
-    let patch = json!({"metadata": {"finalizers": kept, "resourceVersion": object.metadata.resource_version}});
+    let patch =
+        json!({"metadata": {"finalizers": kept, "resourceVersion": object.metadata.resource_version}});
     match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Ok(_) => say.line(&format!("released {} {namespace}/{name}", resource.kind)),
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(error).with_context(|| format!("release {} {namespace}/{name}", resource.kind)),
+        Err(error) => {
+            return Err(error).with_context(|| format!("release {} {namespace}/{name}", resource.kind));
+        }
     }
     Ok(())
 }
@@ -111,7 +114,9 @@ async fn remove(client: &kube::Client, manifest: &Value, say: &mut dyn Say) -> a
         Err(error) => return Err(error).with_context(|| format!("look up {}", gvk.kind)),
     };
     let api: Api<DynamicObject> = match (capabilities.scope, object.metadata.namespace.as_deref()) {
-        (discovery::Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
+        (discovery::Scope::Namespaced, Some(namespace)) => {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
         _ => Api::all_with(client.clone(), &resource),
     };
     match api.delete(&name, &DeleteParams::foreground()).await {

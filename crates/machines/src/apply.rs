@@ -45,7 +45,7 @@ pub enum Answer<'a> {
 pub struct Outcome {
     /// What was written, so that no later decision runs on caches older than this.
     pub writes: Vec<Written>,
-    /// Steps that will never succeed as they are: an observation for the next decision.
+    /// Steps that will not succeed as things are: an observation for the next decision.
     pub refusals: Vec<Refusal>,
     /// Why it stopped early, if it did.
     pub failure: Option<Failure>,
@@ -76,6 +76,8 @@ pub struct Guards {
     pub resource_version: bool,
     /// What seems gone from a cache is asked for once more before anything is deleted because of it.
     pub owner_live_check: bool,
+    /// What the object owns is made and removed only while the object is as it was when that was decided.
+    pub basis_check: bool,
     /// The status comes after the steps: it never claims what has not been done.
     pub status_last: bool,
 }
@@ -87,6 +89,7 @@ impl Default for Guards {
             uid_precondition: true,
             resource_version: true,
             owner_live_check: true,
+            basis_check: true,
             status_last: true,
         }
     }
@@ -108,6 +111,10 @@ pub struct Applying {
 
 #[derive(Clone, Debug)]
 enum Task {
+    /// Caches of different kinds lag differently: what was seen of the children may be newer than what was seen of the
+    /// object, and then the plan is an answer to a question nobody asks any more. Whatever made the children what they
+    /// were seen to be had been written to the object before, so reading it once now is enough to notice.
+    ConfirmBasis,
     Step(Step),
     /// A create found its name taken: see whose it is.
     Adopt {
@@ -132,6 +139,7 @@ enum Asked {
         key: Key,
         adopt: Adopt,
     },
+    Basis,
     IsGone {
         gone: Reference,
     },
@@ -158,18 +166,28 @@ impl Applying {
     pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
         let BoundPlan { machine, basis: _, resource_version, steps, notes, status, waiting: _, wake: _ } =
             plan;
-        let releases =
-            steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
+        let releases = steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
         let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
-        let tasks = early
-            .map(Task::Status)
+        let confirm = guards.basis_check && needs_confirmed_basis(&about, &steps);
+        let tasks = confirm
+            .then_some(Task::ConfirmBasis)
             .into_iter()
+            .chain(early.map(Task::Status))
             .chain(steps.into_iter().map(Task::Step))
             .chain(notes.into_iter().map(Task::Note))
             .chain(late.map(Task::Status))
             .collect();
-        Self { about, machine, now, guards, resource_version, tasks, asked: None, outcome: Outcome::default() }
+        Self {
+            about,
+            machine,
+            now,
+            guards,
+            resource_version,
+            tasks,
+            asked: None,
+            outcome: Outcome::default(),
+        }
     }
 
     /// Whether there is nothing to send at all.
@@ -183,6 +201,7 @@ impl Applying {
             return None;
         }
         let (asked, request) = match self.tasks.pop_front()? {
+            Task::ConfirmBasis => (Asked::Basis, get_request(self.about.kind(), &self.about.key())),
             Task::Step(step) => self.ask_step(step),
             Task::Adopt { kind, key, adopt } => {
                 let request = get_request(&kind, &key);
@@ -246,8 +265,7 @@ impl Applying {
                     self.tasks.push_front(Task::Step(delete));
                     return self.ask_step(Step::ConfirmGone(gone));
                 }
-                let request =
-                    delete_request(&target, resource_version.as_deref(), propagation, self.guards);
+                let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
                 (Asked::Delete { target }, request)
             }
             Step::ConfirmGone(gone) => {
@@ -273,7 +291,7 @@ impl Applying {
             Asked::Create { kind, key, adopt } => match reply {
                 Ok(made) => self.written(kind, key, &made, false),
                 // I1: whether it was us who made it, the object itself says.
-                Err(failure) if failure.is("AlreadyExists") => {
+                Err(failure) if failure.is("AlreadyExists") && adopt != Adopt::Never => {
                     self.tasks.push_front(Task::Adopt { kind, key, adopt });
                 }
                 Err(failure) => self.stop(kind, key, failure),
@@ -282,6 +300,7 @@ impl Applying {
                 Ok(found) => self.adopt(kind, key, &adopt, &found),
                 Err(failure) => self.stop(kind, key, Failure { category: Category::Conflict, ..failure }),
             },
+            Asked::Basis => self.check_basis(reply),
             Asked::IsGone { gone } => self.check_gone(&gone, reply),
             Asked::Patch { kind, key } => match reply {
                 Ok(patched) => self.written(kind, key, &patched, false),
@@ -311,6 +330,7 @@ impl Applying {
         let ours = match adopt {
             _ if !self.guards.adoption_check => true,
             Adopt::Anyones => true,
+            Adopt::Never => false,
             Adopt::ControlledBy(uid) => controller_uid(found) == Some(uid),
             Adopt::Labelled(labels) => labels.iter().all(|(label, value)| {
                 found_labels.and_then(|labels| labels.get(label)).and_then(Value::as_str) == Some(value)
@@ -343,10 +363,28 @@ impl Applying {
         }
     }
 
+    fn check_basis(&mut self, reply: Result<Value, Failure>) {
+        let (kind, key) = (self.about.kind().clone(), self.about.key());
+        match reply {
+            Ok(found) if text(&found, "/metadata/resourceVersion") == Some(&self.resource_version) => {}
+            Ok(_) => {
+                let failure = Failure {
+                    attempt: format!("confirm {kind} {key}"),
+                    category: Category::Conflict,
+                    reason: "Outdated".to_owned(),
+                    message: format!("{kind} {key} has changed since this was decided"),
+                    retry_after: None,
+                };
+                self.stop(kind, key, failure);
+            }
+            Err(failure) => self.stop(kind, key, failure),
+        }
+    }
+
     fn check_gone(&mut self, gone: &Reference, reply: Result<Value, Failure>) {
         match reply {
-            // A namesake that came later is not it.
-            Ok(found) if text(&found, "/metadata/uid") != Some(&gone.uid) => {}
+            // A namesake that came later is not it, unless any of that name is meant.
+            Ok(found) if !gone.uid.is_empty() && text(&found, "/metadata/uid") != Some(&gone.uid) => {}
             Err(failure) if failure.category == Category::Gone => {}
             Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
             Ok(_) if !self.guards.owner_live_check => {}
@@ -364,7 +402,7 @@ impl Applying {
     }
 
     fn stop(&mut self, kind: Kind, key: Key, failure: Failure) {
-        if failure.category == Category::Permanent {
+        if failure.category == Category::Permanent || failure.is_quota() {
             self.outcome.refusals.push(Refusal { kind, key, failure });
         } else {
             self.outcome.failure = Some(failure);
@@ -449,12 +487,31 @@ impl Applying {
         match asked {
             Asked::Create { kind, key, .. } => format!("create {kind} {key}"),
             Asked::ReadToAdopt { kind, key, .. } => format!("read {kind} {key}"),
+            Asked::Basis => format!("confirm {} {}", self.about.kind(), self.about.key()),
             Asked::IsGone { gone, .. } => format!("check that {gone} is gone"),
             Asked::Patch { kind, key } => format!("patch {kind} {key}"),
             Asked::Delete { target } => format!("delete {target}"),
             Asked::Own { .. } => format!("update {} {}", self.about.kind(), self.about.key()),
             Asked::Note => format!("write an Event about {} {}", self.about.kind(), self.about.key()),
         }
+    }
+}
+
+/// Whether a plan makes or removes other objects before anything else has compared the object's version.
+fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
+    match steps.first() {
+        Some(Step::AddFinalizer(_)) => false,
+        _ => steps.iter().any(|step| match step {
+            Step::Create { .. } => true,
+            Step::Delete { target, resource_version, .. } => {
+                target.uid != about.uid() || resource_version.is_none()
+            }
+            Step::Patch { .. }
+            | Step::ConfirmGone(_)
+            | Step::AddFinalizer(_)
+            | Step::RemoveFinalizer(_)
+            | Step::Finalize(_) => false,
+        }),
     }
 }
 

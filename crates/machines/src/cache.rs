@@ -15,7 +15,7 @@ use crate::object::{Key, Malformed, Object};
 use crate::view::{Served, View, group_of};
 
 /// The objects of one kind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cache {
     objects: BTreeMap<Key, Arc<Object>>,
     by_owner: BTreeMap<String, BTreeSet<Key>>,
@@ -117,7 +117,7 @@ fn unindex(index: &mut BTreeMap<String, BTreeSet<Key>>, entry: &str, key: &Key) 
 }
 
 /// Several kinds at once.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct World {
     caches: BTreeMap<Kind, Cache>,
     unserved: BTreeSet<Kind>,

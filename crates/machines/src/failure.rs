@@ -116,6 +116,11 @@ impl Failure {
         }
     }
 
+    /// A quota is used up: it frees up as other work ends, and people want to see that it is waited for.
+    pub fn is_quota(&self) -> bool {
+        self.reason == "Forbidden" && self.message.contains("exceeded quota")
+    }
+
     pub fn is(&self, reason: &str) -> bool {
         self.reason == reason
     }

@@ -5,9 +5,17 @@
 //! are plain functions, so the loop, both simulators and the tests run the very same code.
 
 pub mod apply;
+pub mod backoff;
 pub mod cache;
+pub mod cluster;
+pub mod dag;
 pub mod failure;
+pub mod git;
+pub mod lifecycle;
+pub mod lock;
 pub mod machine;
 pub mod object;
 pub mod plan;
+#[cfg(test)]
+mod testing;
 pub mod view;

@@ -46,6 +46,34 @@ pub struct Description {
     pub finalizer: Option<&'static str>,
     /// The legal moves of the phase it reports, if it reports one.
     pub phases: Option<Table>,
+    /// All that its plans may write. Permissions are generated from this; the simulator checks that it is neither too
+    /// little nor too much.
+    pub writes: Vec<Write>,
+}
+
+/// A right that a machine's plans use beside reading what it watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub kind: Kind,
+    /// A subresource, such as `status`.
+    pub part: Option<&'static str>,
+    /// As RBAC names them.
+    pub verbs: &'static [&'static str],
+}
+
+impl Write {
+    pub fn main(kind: Kind, verbs: &'static [&'static str]) -> Self {
+        Self { kind, part: None, verbs }
+    }
+
+    pub fn status(kind: Kind) -> Self {
+        Self { kind, part: Some("status"), verbs: &["patch"] }
+    }
+
+    /// Lets owner references block an owner's deletion where the API server asks for that right.
+    pub fn finalizers(kind: Kind) -> Self {
+        Self { kind, part: Some("finalizers"), verbs: &["update"] }
+    }
 }
 
 /// Which objects a machine is about.
@@ -294,6 +322,7 @@ mod tests {
                 watches: vec![],
                 finalizer: Some("told/finalizer"),
                 phases: Some(Table::of::<Light>(CONFIG_MAP, ["status", "phase"])),
+                writes: vec![],
             }
         }
 

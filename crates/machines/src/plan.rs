@@ -101,7 +101,8 @@ pub enum Step {
         /// is absent.
         only_if_gone: Vec<Reference>,
     },
-    /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does.
+    /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does. An empty UID
+    /// means any object of that name.
     ConfirmGone(Reference),
     /// Replace `spec.finalizers` of the Namespace this plan is about, through its `finalize` subresource; afterwards it
     /// may be gone, so no status follows.
@@ -128,6 +129,8 @@ pub enum Adopt {
     Labelled(BTreeMap<String, String>),
     /// Whoever made it, it serves.
     Anyones,
+    /// Never: somebody was faster, so look again.
+    Never,
 }
 
 /// What happens to what a deleted object owns.
@@ -207,7 +210,8 @@ impl Wake {
     }
 }
 
-/// A step that the API server will not do however often it is asked: an observation for the next decision.
+/// A step that the API server will not do however often it is asked, or not before a quota frees up: an observation for
+/// the next decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Which object the step was about.

@@ -40,6 +40,11 @@ pub trait View {
     /// a version that is no longer served.
     fn resolve(&self, api_version: &str, kind: &str) -> Option<Kind>;
 
+    /// The object of a kind that has this UID, wherever it is.
+    fn by_uid(&self, kind: &Kind, uid: &str) -> Option<Arc<Object>> {
+        self.list(kind, None).into_iter().find(|object| object.uid() == uid)
+    }
+
     /// Every kind that can be listed and deleted (only for machines that look at every kind).
     fn kinds(&self) -> Vec<Kind>;
 }

@@ -7,11 +7,13 @@ use crate::fault::{self, Injection};
 use crate::inner::{self, Run, Setup};
 use crate::mutant::Guards;
 use crate::oracle::{Oracle, Summary, Violation};
+use crate::outer;
 use crate::scenario::Scenario;
 
 /// A run that broke a promise, made as small as it goes.
 #[derive(Debug)]
 pub struct Failure {
+    pub simulator: Simulator,
     pub scenario: &'static str,
     pub seed: u64,
     pub replicas: usize,
@@ -30,7 +32,26 @@ impl fmt::Display for Failure {
         for injection in &self.faults {
             writeln!(f, "    {injection}")?;
         }
-        write!(f, "  replay: pawl sim --scenario {} --seed {} --trace", self.scenario, self.seed)
+        let outer = if self.simulator == Simulator::Outer { " --outer" } else { "" };
+        write!(f, "  replay: pawl sim{outer} --scenario {} --seed {} --trace", self.scenario, self.seed)
+    }
+}
+
+/// Which of the two simulators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simulator {
+    /// The machines alone, without a runtime.
+    Inner,
+    /// The real loop, under a paused clock.
+    Outer,
+}
+
+impl Simulator {
+    pub fn run(self, scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+        match self {
+            Self::Inner => inner::run(scenario, setup, base),
+            Self::Outer => outer::run(scenario, setup, base),
+        }
     }
 }
 
@@ -40,6 +61,8 @@ pub struct Report {
     pub runs: u64,
     pub took: Duration,
     pub failure: Option<Failure>,
+    /// The last run's, if traces were to be kept.
+    pub trace: Vec<String>,
 }
 
 impl Report {
@@ -52,9 +75,9 @@ impl Report {
 ///
 /// # Errors
 /// When even that one breaks a promise.
-pub fn base(scenario: &Scenario) -> Result<(Summary, u32), Vec<Violation>> {
-    let Run { summary, violations, requests, .. } = inner::run(scenario, &Setup::plain(), None);
-    if violations.is_empty() { Ok((summary, requests)) } else { Err(violations) }
+pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Run> {
+    let run = simulator.run(scenario, &Setup { keep_trace: true, ..Setup::plain() }, None);
+    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(run) }
 }
 
 /// What a seed means for a scenario: how many replicas, and which faults.
@@ -66,41 +89,70 @@ pub fn setup(seed: u64, requests: u32, guards: Guards) -> Setup {
 }
 
 /// Runs a scenario for each seed until one fails.
-pub fn seeds(scenario: &Scenario, seeds: impl IntoIterator<Item = u64>, guards: Guards) -> Report {
+pub fn seeds(
+    simulator: Simulator,
+    scenario: &Scenario,
+    seeds: impl IntoIterator<Item = u64>,
+    guards: Guards,
+    keep_trace: bool,
+) -> Report {
     let start = Instant::now();
-    let mut runs = 0;
-    let (base, requests) = match base(scenario) {
-        Ok(base) => base,
-        Err(violations) => {
-            let setup = Setup { keep_trace: true, ..Setup::plain() };
-            let trace = inner::run(scenario, &setup, None).trace;
-            let failure =
-                Failure { scenario: scenario.name, seed: 0, replicas: 1, faults: vec![], violations, trace };
-            return Report { runs: 1, took: start.elapsed(), failure: Some(failure) };
+    let mut report = Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new() };
+    match base(simulator, scenario) {
+        Err(Run { violations, trace, .. }) => {
+            let (scenario, faults) = (scenario.name, vec![]);
+            report.failure =
+                Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });
         }
-    };
-    for seed in seeds {
-        let setup = setup(seed, requests, guards);
-        let run = inner::run(scenario, &setup, Some(&base));
-        runs += 1;
-        if let Some(first) = run.violations.first() {
-            let failure = minimized(scenario, setup, &base, first.oracle);
-            return Report { runs, took: start.elapsed(), failure: Some(failure) };
+        Ok((base, requests)) => {
+            for seed in seeds {
+                let setup = Setup { keep_trace, ..setup(seed, requests, guards) };
+                let run = simulator.run(scenario, &setup, Some(&base));
+                report.runs += 1;
+                report.trace = run.trace;
+                if let Some(first) = run.violations.first() {
+                    report.failure = Some(minimized(simulator, scenario, &setup, &base, first.oracle));
+                    break;
+                }
+            }
         }
     }
-    Report { runs, took: start.elapsed(), failure: None }
+    report.took = start.elapsed();
+    report
 }
 
 /// Leaves out faults while the same promise is still broken.
-fn minimized(scenario: &Scenario, setup: Setup, base: &Summary, broken: Oracle) -> Failure {
+fn minimized(
+    simulator: Simulator,
+    scenario: &Scenario,
+    setup: &Setup,
+    base: &Summary,
+    broken: Oracle,
+) -> Failure {
     let again = |faults: &[Injection], keep_trace: bool| {
         let setup = Setup { faults: faults.to_vec(), keep_trace, ..setup.clone() };
-        inner::run(scenario, &setup, Some(base))
+        simulator.run(scenario, &setup, Some(base))
     };
     let faults = fault::minimize(setup.faults.clone(), |faults| {
         again(faults, false).violations.iter().any(|violation| violation.oracle == broken)
     });
     let Run { violations, trace, .. } = again(&faults, true);
     let (seed, replicas) = (setup.seed, setup.replicas);
-    Failure { scenario: scenario.name, seed, replicas, faults, violations, trace }
+    Failure { simulator, scenario: scenario.name, seed, replicas, faults, violations, trace }
+}
+
+/// The rights that a scenario's machines use over some seeds.
+pub fn rights(
+    simulator: Simulator,
+    scenario: &Scenario,
+    seeds: impl IntoIterator<Item = u64>,
+) -> std::collections::BTreeSet<inner::Used> {
+    let run = |setup: Setup| simulator.run(scenario, &setup, None).used;
+    let plain = simulator.run(scenario, &Setup::plain(), None);
+    let requests = plain.requests;
+    seeds
+        .into_iter()
+        .flat_map(|seed| run(setup(seed, requests, Guards::default())))
+        .chain(plain.used)
+        .collect()
 }

@@ -103,8 +103,12 @@ pub fn minimize(faults: Vec<Injection>, mut fails: impl FnMut(&[Injection]) -> b
         let mut at = 0;
         let mut shrunk = false;
         while at < kept.len() {
-            let without: Vec<_> =
-                kept.iter().enumerate().filter(|(i, _)| !(at..at + part).contains(i)).map(|(_, f)| *f).collect();
+            let without: Vec<_> = kept
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| !(at..at + part).contains(i))
+                .map(|(_, f)| *f)
+                .collect();
             if fails(&without) {
                 kept = without;
                 shrunk = true;

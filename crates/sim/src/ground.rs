@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{Method, Request};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use pawl_api::meta::{Kind, names};
-use pawl_apiserver::{ChangeType, Env, Server};
+use pawl_apiserver::{ChangeType, Env, Ids, Server};
+use pawl_engine::Clock;
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -24,13 +25,22 @@ pub struct SimEnv {
 
 #[derive(Debug)]
 struct EnvState {
-    now: Timestamp,
+    now: Now,
     made: BTreeMap<String, u32>,
+}
+
+/// Where the server's time comes from.
+#[derive(Debug)]
+enum Now {
+    /// Moved by hand.
+    Set(Timestamp),
+    /// A clock that goes with a paused runtime.
+    Follows(Arc<dyn Clock>),
 }
 
 impl SimEnv {
     fn new() -> Self {
-        Self { state: Mutex::new(EnvState { now: DAWN, made: BTreeMap::new() }) }
+        Self { state: Mutex::new(EnvState { now: Now::Set(DAWN), made: BTreeMap::new() }) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, EnvState> {
@@ -38,18 +48,20 @@ impl SimEnv {
     }
 
     pub fn set(&self, now: Timestamp) {
-        self.state().now = now;
+        self.state().now = Now::Set(now);
     }
 
-    pub fn jump(&self, by: SignedDuration) {
-        let mut state = self.state();
-        state.now = state.now.checked_add(by).unwrap_or(state.now);
+    pub fn follow(&self, clock: Arc<dyn Clock>) {
+        self.state().now = Now::Follows(clock);
     }
 }
 
 impl Env for SimEnv {
     fn now(&self) -> Timestamp {
-        self.state().now
+        match &self.state().now {
+            Now::Set(now) => *now,
+            Now::Follows(clock) => clock.now(),
+        }
     }
 
     fn uid(&self, of: &str) -> String {
@@ -65,6 +77,18 @@ impl Env for SimEnv {
         let count = state.made.entry("generateName".to_owned()).and_modify(|count| *count += 1).or_insert(1);
         format!("{count:05}")
     }
+}
+
+/// The definitions that scenarios use, made once.
+fn crds() -> &'static [Value] {
+    static CRDS: std::sync::LazyLock<Vec<Value>> = std::sync::LazyLock::new(|| {
+        let used = |name: &str| name.ends_with("terrakojo.io");
+        let all = pawl_api::crds::all().into_iter();
+        all.filter(|crd| crd.metadata.name.as_deref().is_some_and(used))
+            .filter_map(|crd| serde_json::to_value(crd).ok())
+            .collect()
+    });
+    &CRDS
 }
 
 /// What happened to one object, once.
@@ -88,7 +112,7 @@ pub struct Ground {
     /// What is there now.
     pub live: BTreeMap<Kind, BTreeMap<Key, Arc<Object>>>,
     revision: u64,
-    trace: Trace,
+    trace: SharedTrace,
 }
 
 impl Ground {
@@ -96,8 +120,28 @@ impl Ground {
         let env = Arc::new(SimEnv::new());
         let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
         let revision = 0;
-        let trace = Trace::new(keep_trace);
-        let mut ground = Self { server, env, history: Vec::new(), by_kind: BTreeMap::new(), live: BTreeMap::new(), revision, trace };
+        let trace = SharedTrace::new(keep_trace);
+        let mut ground = Self {
+            server,
+            env,
+            history: Vec::new(),
+            by_kind: BTreeMap::new(),
+            live: BTreeMap::new(),
+            revision,
+            trace,
+        };
+        ground.catch_up();
+        ground
+    }
+
+    /// A ground on which Pawl's own kinds are installed.
+    pub fn with_kinds(keep_trace: bool) -> Self {
+        let mut ground = Self::new(keep_trace);
+        for crd in crds() {
+            if let Err(status) = ground.server.install_crd(crd.clone()) {
+                ground.trace.line(|| format!("a definition was refused: {status:?}"));
+            }
+        }
         ground.catch_up();
         ground
     }
@@ -106,8 +150,8 @@ impl Ground {
         self.env.now()
     }
 
-    pub fn trace(&mut self) -> &mut Trace {
-        &mut self.trace
+    pub fn trace(&self) -> &SharedTrace {
+        &self.trace
     }
 
     /// Sends one request and records what it changed.
@@ -122,7 +166,8 @@ impl Ground {
         (code, response.into_body())
     }
 
-    fn catch_up(&mut self) {
+    /// Records what others than `send` have changed.
+    pub fn catch_up(&mut self) {
         let changes = match self.server.changes(self.revision) {
             Ok(changes) => changes,
             // Unreachable while every call is followed by this; said in the trace rather than hidden.
@@ -132,22 +177,16 @@ impl Ground {
             }
         };
         for change in changes {
-            self.revision = change.revision;
-            let kind = Kind {
-                group: change.resource.group.clone().into(),
-                version: change.resource.version.clone().into(),
-                kind: change.resource.kind.clone().into(),
-                plural: change.resource.plural.clone().into(),
-                namespaced: change.resource.namespaced,
-            };
+            self.revision = change.revision();
+            let kind = kind_of(change.ids());
             let Ok(object) = Object::new(kind.clone(), change.value()) else { continue };
             self.by_kind.entry(kind.clone()).or_default().push(self.history.len());
             let kept = self.live.entry(kind).or_default();
-            match change.what {
+            match change.change() {
                 ChangeType::Added | ChangeType::Modified => kept.insert(object.key(), Arc::clone(&object)),
                 ChangeType::Deleted => kept.remove(&object.key()),
             };
-            self.history.push(Happened { revision: change.revision, what: change.what, object });
+            self.history.push(Happened { revision: self.revision, what: change.change(), object });
         }
     }
 
@@ -164,33 +203,51 @@ impl Ground {
     }
 }
 
-/// What was done in which order: the same seed gives the same hash.
+fn kind_of(ids: &Ids) -> Kind {
+    Kind {
+        group: ids.group.to_string().into(),
+        version: ids.version.to_string().into(),
+        kind: ids.kind.to_string().into(),
+        plural: ids.plural.to_string().into(),
+        namespaced: ids.namespaced,
+    }
+}
+
+/// What was done in which order: the same seed gives the same hash. Clones write to the same record.
+#[derive(Clone, Debug)]
+pub struct SharedTrace(Arc<Mutex<Trace>>);
+
 #[derive(Debug)]
-pub struct Trace {
+struct Trace {
     hash: Sha256,
     lines: Option<Vec<String>>,
 }
 
-impl Trace {
+impl SharedTrace {
     fn new(keep: bool) -> Self {
-        Self { hash: Sha256::new(), lines: keep.then(Vec::new) }
+        Self(Arc::new(Mutex::new(Trace { hash: Sha256::new(), lines: keep.then(Vec::new) })))
     }
 
-    pub fn line(&mut self, line: impl FnOnce() -> String) {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Trace> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn line(&self, line: impl FnOnce() -> String) {
         let line = line();
-        self.hash.update(line.as_bytes());
-        self.hash.update(b"\n");
-        if let Some(lines) = &mut self.lines {
+        let mut trace = self.lock();
+        trace.hash.update(line.as_bytes());
+        trace.hash.update(b"\n");
+        if let Some(lines) = &mut trace.lines {
             lines.push(line);
         }
     }
 
     pub fn hash(&self) -> String {
-        hex::encode(self.hash.clone().finalize())
+        hex::encode(self.lock().hash.clone().finalize())
     }
 
-    pub fn lines(&self) -> &[String] {
-        self.lines.as_deref().unwrap_or_default()
+    pub fn lines(&self) -> Vec<String> {
+        self.lock().lines.clone().unwrap_or_default()
     }
 }
 

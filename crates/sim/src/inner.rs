@@ -4,20 +4,23 @@
 //! plan sends its next request, the node moves a pod, a person does the next deed. A seeded generator picks one. So
 //! every interleaving has a seed, and a seed is a bug report.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use jiff::{SignedDuration, Timestamp};
-use pawl_api::meta::{Kind, phase};
+use pawl_api::meta::Kind;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
-use pawl_machines::machine::AnyMachine;
 
 use crate::fault::{Fault, Injection};
 use crate::ground::{DAWN, Ground};
 use crate::kubelet;
 use crate::mutant::Guards;
 use crate::oracle::{self, Oracle, Summary, Violation};
-use crate::replica::{Item, Replica};
+use crate::replica::Replica;
 use crate::scenario::Scenario;
 
 /// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
@@ -49,46 +52,54 @@ pub struct Run {
     pub summary: Summary,
     pub violations: Vec<Violation>,
     pub requests: u32,
+    /// Every right that was used.
+    pub used: BTreeSet<Used>,
     pub trace_hash: String,
     pub trace: Vec<String>,
 }
+
+/// A right that a machine used: its name, the verb, and `group/resource[/part]`.
+pub type Used = (&'static str, &'static str, String);
 
 #[derive(Debug)]
 enum Action {
     Script,
     Node(usize),
     Deliver(usize, Kind),
-    Look(usize, Item),
+    Look(usize, Work),
     Send(usize, usize),
 }
 
 struct World<'a> {
     setup: &'a Setup,
     scenario: &'a Scenario,
-    machines: Arc<[AnyMachine]>,
+    router: Arc<Router>,
     ground: Ground,
     replicas: Vec<Replica>,
     script: std::collections::VecDeque<crate::scenario::Deed>,
     rng: fastrand::Rng,
     requests: u32,
+    used: BTreeSet<Used>,
     violations: Vec<Violation>,
 }
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let machines: Arc<[AnyMachine]> = (scenario.machines)(setup.guards).into();
-    let ground = Ground::with_kinds(setup.keep_trace);
+    let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
+    let ground =
+        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
     let replicas =
-        (0..setup.replicas.max(1)).map(|_| Replica::start(&machines, setup.guards, &ground)).collect();
+        (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
         setup,
         scenario,
-        machines,
+        router,
         ground,
         replicas,
         script: (scenario.script)().into(),
         rng: fastrand::Rng::with_seed(setup.seed),
         requests: 0,
+        used: BTreeSet::new(),
         violations: Vec::new(),
     };
     world.play();
@@ -102,7 +113,10 @@ impl World<'_> {
             if actions.is_empty() {
                 if !self.advance_clock() {
                     if !self.script.is_empty() {
-                        self.broken(Oracle::Converges, format!("{} deeds were never possible", self.script.len()));
+                        self.broken(
+                            Oracle::Converges,
+                            format!("{} deeds were never possible", self.script.len()),
+                        );
                     }
                     return;
                 }
@@ -156,7 +170,8 @@ impl World<'_> {
             }
             Action::Look(index, item) => {
                 let now = self.ground.now();
-                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now)) {
+                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now))
+                {
                     self.broken(Oracle::NoFault, fault.to_string());
                 }
             }
@@ -171,16 +186,23 @@ impl World<'_> {
         let Some(replica) = self.replicas.get_mut(index) else { return };
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
+        self.used.extend(right(replica.machine_at(slot), &request));
         let at = self.requests;
         self.requests += 1;
-        let fault = self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        let fault =
+            self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
         if let Some(fault) = fault {
             self.ground.trace().line(|| format!("fault at {at}: {fault}"));
         }
         let who = if index == 0 { "replica 0" } else { "replica 1" };
         let status = |code: u16, reason: &str| {
             let retry = if code == 429 { r#","details":{"retryAfterSeconds":1}"# } else { "" };
-            (code, format!(r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#))
+            (
+                code,
+                format!(
+                    r#"{{"kind":"Status","reason":"{reason}","message":"injected","code":{code}{retry}}}"#
+                ),
+            )
         };
         let injected = match fault {
             None | Some(Fault::Gone | Fault::Duplicate | Fault::ClockJump { .. }) => None,
@@ -208,7 +230,11 @@ impl World<'_> {
             match (&injected, &real) {
                 (Some(None), _) | (None, None) => applying.answer(Answer::Lost("injected")),
                 (Some(Some((code, body))), _) => {
-                    applying.answer(Answer::Received { code: *code, retry_after: None, body: body.as_bytes() });
+                    applying.answer(Answer::Received {
+                        code: *code,
+                        retry_after: None,
+                        body: body.as_bytes(),
+                    });
                 }
                 (None, Some((code, body))) => {
                     applying.answer(Answer::Received { code: *code, retry_after: None, body });
@@ -219,7 +245,9 @@ impl World<'_> {
             Some(Fault::Gone) => replica.relist(&self.ground),
             Some(Fault::Duplicate) => replica.deliver_again(),
             Some(Fault::ClockJump { seconds }) => {
-                self.ground.env.jump(SignedDuration::from_secs(seconds.into()));
+                let now = self.ground.now();
+                let jump = SignedDuration::from_secs(seconds.into());
+                self.ground.env.set(now.checked_add(jump).unwrap_or(now));
                 self.tick();
             }
             _ => {}
@@ -228,7 +256,7 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let fresh = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
         }
@@ -257,28 +285,19 @@ impl World<'_> {
 
     fn judge(mut self, base: Option<&Summary>) -> Run {
         let (requests, summary) = (self.requests, Summary::of(&self.ground));
-        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines().to_vec());
+        let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines());
         if self.violations.is_empty() {
-            if let Some(base) = base {
-                self.violations.extend(oracle::same_as(base, &summary));
-            }
-            let tables: Vec<phase::Table> =
-                self.machines.iter().filter_map(|machine| machine.description().phases.clone()).collect();
-            self.violations.extend(oracle::legal_moves(&self.ground.history, &tables));
-            self.violations.extend(oracle::no_orphan(&self.ground));
-            if let Err(what) = (self.scenario.ends_with)(&self.ground) {
-                self.broken(Oracle::EndsWell, what);
-            }
+            self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
             self.rest();
         }
-        Run { summary, violations: self.violations, requests, trace_hash, trace }
+        Run { summary, violations: self.violations, requests, used: self.used, trace_hash, trace }
     }
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
-        let mut replica = Replica::start(&self.machines, self.setup.guards, &self.ground);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground);
         let now = self.ground.now();
-        let items: Vec<Item> = replica.startable().cloned().collect();
+        let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
             if let Err(fault) = replica.look(&item, now) {
                 self.broken(Oracle::NoFault, fault.to_string());
@@ -294,4 +313,38 @@ impl World<'_> {
     fn broken(&mut self, oracle: Oracle, what: String) {
         self.violations.push(Violation { oracle, what });
     }
+}
+
+/// The right that a write needs; reads are covered by watching.
+fn right(machine: &'static str, request: &Request<Vec<u8>>) -> Option<Used> {
+    let verb = match request.method().as_str() {
+        "POST" => "create",
+        "PATCH" => "patch",
+        "PUT" => "update",
+        "DELETE" => "delete",
+        _ => return None,
+    };
+    let mut parts = request.uri().path().split('/').skip(1);
+    let group = match (parts.next()?, parts.next()?) {
+        ("api", _) => "",
+        (_, group) => {
+            parts.next()?;
+            group
+        }
+    };
+    let mut rest: Vec<&str> = parts.collect();
+    // `namespaces/<namespace>/<resource>/…`, unless the Namespace itself is meant.
+    if rest.first() == Some(&"namespaces")
+        && rest.len() > 2
+        && rest.get(2) != Some(&"finalize")
+        && rest.get(2) != Some(&"status")
+    {
+        rest.drain(..2);
+    }
+    let resource = match rest.as_slice() {
+        [resource] | [resource, _] => format!("{group}/{resource}"),
+        [resource, _, part, ..] => format!("{group}/{resource}/{part}"),
+        [] => return None,
+    };
+    Some((machine, verb, resource))
 }

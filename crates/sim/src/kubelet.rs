@@ -6,13 +6,11 @@
 use std::sync::Arc;
 
 use http::{Method, Request};
-use pawl_api::meta::Kind;
+use pawl_api::k8s::POD;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, request};
-
-pub const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
 
 /// What the node would do next with each pod: in pod order, at most one thing each.
 pub fn moves(ground: &Ground) -> Vec<Request<Vec<u8>>> {

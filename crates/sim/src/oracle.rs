@@ -13,6 +13,7 @@ use pawl_machines::object::Key;
 use serde_json::Value;
 
 use crate::ground::{Ground, Happened};
+use crate::scenario::Scenario;
 
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,17 +116,32 @@ fn is_time(field: &str) -> bool {
         || matches!(field, "resourceVersion" | "managedFields" | "time")
 }
 
+/// All oracles that look at a settled world.
+pub fn judge(
+    scenario: &Scenario,
+    ground: &Ground,
+    summary: &Summary,
+    base: Option<&Summary>,
+) -> Vec<Violation> {
+    let mut violations = base.map(|base| same_as(base, summary)).unwrap_or_default();
+    violations.extend(legal_moves(&ground.history, pawl_api::phases::tables()));
+    violations.extend(no_orphan(ground));
+    if let Err(what) = (scenario.ends_with)(ground) {
+        violations.push(Violation { oracle: Oracle::EndsWell, what });
+    }
+    violations
+}
+
 /// End and effects are those of the run without faults.
 pub fn same_as(base: &Summary, run: &Summary) -> Vec<Violation> {
-    let end = different(&base.end, &run.end)
-        .map(|what| Violation { oracle: Oracle::SameEnd, what });
-    let effects = different(&base.effects, &run.effects)
-        .map(|what| Violation { oracle: Oracle::SameEffects, what });
+    let end = different(&base.end, &run.end).map(|what| Violation { oracle: Oracle::SameEnd, what });
+    let effects =
+        different(&base.effects, &run.effects).map(|what| Violation { oracle: Oracle::SameEffects, what });
     end.into_iter().chain(effects).collect()
 }
 
 /// The first difference of two maps, in words.
-fn different<V: PartialEq + fmt::Debug>(
+fn different<V: PartialEq + serde::Serialize>(
     base: &BTreeMap<(Kind, Key), V>,
     run: &BTreeMap<(Kind, Key), V>,
 ) -> Option<String> {
@@ -133,9 +149,37 @@ fn different<V: PartialEq + fmt::Debug>(
     keys.into_iter().find_map(|at @ (kind, key)| match (base.get(at), run.get(at)) {
         (Some(expected), Some(found)) if expected == found => None,
         (expected, found) => {
-            Some(format!("{kind} {key}\n    without faults: {expected:?}\n    in this run:    {found:?}"))
+            let json = |value: Option<&V>| {
+                value.and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+            };
+            let (path, expected, found) = narrow(String::new(), &json(expected), &json(found));
+            Some(format!("{kind} {key}{path}\n    without faults: {expected}\n    in this run:    {found}"))
         }
     })
+}
+
+/// Where two values first differ, and how.
+fn narrow(path: String, expected: &Value, found: &Value) -> (String, Value, Value) {
+    let deeper = |step: String, expected: Option<&Value>, found: Option<&Value>| {
+        let null = Value::Null;
+        narrow(format!("{path}{step}"), expected.unwrap_or(&null), found.unwrap_or(&null))
+    };
+    match (expected, found) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            match keys.into_iter().find(|key| a.get(*key) != b.get(*key)) {
+                Some(key) => deeper(format!(".{key}"), a.get(key), b.get(key)),
+                None => (path, expected.clone(), found.clone()),
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            match (0..a.len()).find(|i| a.get(*i) != b.get(*i)) {
+                Some(i) => deeper(format!("[{i}]"), a.get(i), b.get(i)),
+                None => (path, expected.clone(), found.clone()),
+            }
+        }
+        _ => (path, expected.clone(), found.clone()),
+    }
 }
 
 /// Every phase ever written was reached by a legal move.

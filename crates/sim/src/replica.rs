@@ -9,49 +9,44 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
+use pawl_engine::caches::Change;
+use pawl_engine::queue::Work;
+use pawl_engine::routing::Router;
 use pawl_machines::apply::{Applying, Outcome, Written};
 use pawl_machines::backoff;
 use pawl_machines::cache::World;
-use pawl_machines::machine::{AnyMachine, Fault, Primary, Wakes};
-use pawl_machines::object::{Key, Object};
+use pawl_machines::machine::Fault;
+use pawl_machines::object::Object;
 use pawl_machines::plan::{Refusal, Wake};
 use pawl_machines::view::{Input, View};
 
 use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
 
-/// One object in one machine's care.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item {
-    pub machine: usize,
-    pub kind: Kind,
-    pub key: Key,
-}
-
 /// One copy of the controllers.
 #[derive(Debug)]
 pub struct Replica {
-    machines: Arc<[AnyMachine]>,
+    router: Arc<Router>,
     guards: Guards,
     caches: World,
     /// Per kind, the revision up to which its watch has delivered.
     progress: BTreeMap<Kind, u64>,
     /// Per kind, where in the history its watch stands.
     position: BTreeMap<Kind, usize>,
-    dirty: BTreeSet<Item>,
-    timers: BTreeMap<Item, Timestamp>,
-    failures: BTreeMap<Item, u32>,
-    refusals: BTreeMap<Item, Vec<Refusal>>,
-    awaited: BTreeMap<Item, Vec<Written>>,
-    running: Vec<(Item, Applying)>,
-    last_delivered: Option<Arc<Object>>,
+    dirty: BTreeSet<Work>,
+    timers: BTreeMap<Work, Timestamp>,
+    failures: BTreeMap<Work, u32>,
+    refusals: BTreeMap<Work, Vec<Refusal>>,
+    awaited: BTreeMap<Work, Vec<Written>>,
+    running: Vec<(Work, Applying)>,
+    last_delivered: Option<Change>,
 }
 
 impl Replica {
     /// Starts: lists everything, and looks at all of it.
-    pub fn start(machines: &Arc<[AnyMachine]>, guards: Guards, ground: &Ground) -> Self {
+    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground) -> Self {
         let mut replica = Self {
-            machines: Arc::clone(machines),
+            router: Arc::clone(router),
             guards,
             caches: World::default(),
             progress: BTreeMap::new(),
@@ -70,20 +65,25 @@ impl Replica {
 
     /// Lists everything anew: what happened in between is never seen, only its result.
     pub fn relist(&mut self, ground: &Ground) {
-        self.caches = World::default();
+        let before = std::mem::take(&mut self.caches);
         for (kind, objects) in &ground.live {
+            let cache = self.caches.cache(kind);
             for object in objects.values() {
-                self.caches.put(Arc::clone(object));
+                cache.put(Arc::clone(object));
             }
             self.progress.insert(kind.clone(), ground.revision());
             self.position.insert(kind.clone(), ground.by_kind.get(kind).map_or(0, Vec::len));
         }
+        let vanished = before.kinds().into_iter().flat_map(|kind| before.list(&kind, None));
+        let vanished: Vec<Arc<Object>> =
+            vanished.filter(|object| self.caches.get(object.kind(), &object.key()).is_none()).collect();
         for object in ground.live.values().flat_map(BTreeMap::values) {
-            self.wake(object);
+            let before = before.get(object.kind(), &object.key());
+            self.wake(&Change { before, after: Some(Arc::clone(object)) });
         }
-        // Objects that vanished in between must wake their owners too; a loop compares the lists, we wake all.
-        let known: Vec<Item> = self.timers.keys().chain(self.awaited.keys()).cloned().collect();
-        self.dirty.extend(known);
+        for object in vanished {
+            self.wake(&Change { before: Some(object), after: None });
+        }
     }
 
     /// The kinds whose watches have something to deliver.
@@ -98,30 +98,38 @@ impl Replica {
 
     /// Delivers the next event of one kind.
     pub fn deliver(&mut self, ground: &Ground, kind: &Kind) {
-        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else { return };
+        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else {
+            return;
+        };
         *self.position.entry(kind.clone()).or_default() += 1;
         self.progress.insert(kind.clone(), revision);
-        match what {
-            ChangeType::Added | ChangeType::Modified => self.caches.put(Arc::clone(&object)),
-            ChangeType::Deleted => {
-                self.caches.remove(kind, &object.key());
+        let cache = self.caches.cache(kind);
+        let change = match what {
+            ChangeType::Added | ChangeType::Modified => {
+                Change { before: cache.put(Arc::clone(&object)), after: Some(object) }
             }
-        }
-        self.wake(&object);
-        self.last_delivered = Some(object);
+            // What the event says is newer than what the cache had.
+            ChangeType::Deleted => {
+                cache.remove(&object.key());
+                Change { before: Some(object), after: None }
+            }
+        };
+        self.wake(&change);
+        self.last_delivered = Some(change);
     }
 
     /// The last event once more: watches promise at least once, not exactly once.
     pub fn deliver_again(&mut self) {
-        if let Some(object) = self.last_delivered.clone() {
-            self.wake(&object);
+        if let Some(change) = self.last_delivered.clone() {
+            self.wake(&change);
         }
     }
 
     /// Everything that may be looked at now.
-    pub fn startable(&self) -> impl Iterator<Item = &Item> {
+    pub fn startable(&self) -> impl Iterator<Item = &Work> {
         self.dirty.iter().filter(|item| {
-            let busy = self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
+            let busy =
+                self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
             !busy && (!self.guards.read_your_writes || self.has_seen_its_writes(item))
         })
     }
@@ -136,7 +144,8 @@ impl Replica {
 
     /// Makes dirty whatever is due.
     pub fn tick(&mut self, now: Timestamp) {
-        let due: Vec<Item> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(item, _)| item.clone()).collect();
+        let due: Vec<Work> =
+            self.timers.iter().filter(|(_, at)| **at <= now).map(|(item, _)| item.clone()).collect();
         for item in due {
             self.timers.remove(&item);
             self.dirty.insert(item);
@@ -147,7 +156,7 @@ impl Replica {
     ///
     /// # Errors
     /// When the machine decided what it must not.
-    pub fn look(&mut self, item: &Item, now: Timestamp) -> Result<(), Fault> {
+    pub fn look(&mut self, item: &Work, now: Timestamp) -> Result<(), Fault> {
         self.dirty.remove(item);
         self.timers.remove(item);
         self.awaited.remove(item);
@@ -156,7 +165,7 @@ impl Replica {
             self.refusals.remove(item);
             return Ok(());
         };
-        let Some(machine) = self.machines.get(item.machine) else { return Ok(()) };
+        let Some(machine) = self.router.machine(item) else { return Ok(()) };
         let refusals = self.refusals.get(item).cloned().unwrap_or_default();
         let plan = machine.plan(&Input { view: &self.caches, me: &me, refusals: &refusals }, now)?;
         if let Wake::At(at) = plan.wake {
@@ -169,6 +178,12 @@ impl Replica {
             self.running.push((item.clone(), applying));
         }
         Ok(())
+    }
+
+    /// Whose plan is at `slot`.
+    pub fn machine_at(&self, slot: usize) -> &'static str {
+        let work = self.running.get(slot).map(|(work, _)| work);
+        work.and_then(|work| self.router.machine(work)).map_or("", |machine| machine.name())
     }
 
     /// The plan at `slot`, to be driven one request further.
@@ -193,7 +208,7 @@ impl Replica {
         if failure.is_some() {
             let failures = self.failures.entry(item.clone()).or_default();
             *failures += 1;
-            let wait = backoff::delay(*failures, jitter);
+            let wait = backoff::after_error(*failures, jitter);
             let at = now.checked_add(SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
             let at = self.timers.get(&item).map_or(at, |earlier| at.min(*earlier));
             self.timers.insert(item, at);
@@ -203,7 +218,7 @@ impl Replica {
     }
 
     /// Whether the caches are at least as new as this item's own last writes.
-    fn has_seen_its_writes(&self, item: &Item) -> bool {
+    fn has_seen_its_writes(&self, item: &Work) -> bool {
         self.awaited.get(item).into_iter().flatten().all(|written| self.has_seen(written))
     }
 
@@ -221,55 +236,11 @@ impl Replica {
         }
     }
 
-    /// Makes dirty whoever is concerned by a change of this object.
-    fn wake(&mut self, object: &Arc<Object>) {
-        for (index, machine) in Arc::clone(&self.machines).iter().enumerate() {
-            let mut woken = |kind: &Kind, key: Key| {
-                let item = Item { machine: index, kind: kind.clone(), key };
-                self.refusals.remove(&item);
-                self.dirty.insert(item);
-            };
-            let description = machine.description();
-            match &description.primary {
-                Primary::One(kind) => {
-                    if kind == object.kind() {
-                        woken(kind, object.key());
-                    }
-                    for watch in description.watches.iter().filter(|watch| watch.kind == *object.kind()) {
-                        for key in concerned(&watch.wakes, kind, object, &self.caches) {
-                            woken(kind, key);
-                        }
-                    }
-                }
-                Primary::Every => {
-                    woken(object.kind(), object.key());
-                    for dependent in self.caches.dependents(object.uid()) {
-                        woken(dependent.kind(), dependent.key());
-                    }
-                    for owner in object.owners() {
-                        if let Some(kind) = self.caches.resolve(&owner.api_version, &owner.kind) {
-                            let namespace = object.namespace().filter(|_| kind.namespaced);
-                            woken(&kind, Key::new(namespace, &owner.name));
-                        }
-                    }
-                }
-            }
+    /// Makes dirty whoever is concerned by a change.
+    fn wake(&mut self, change: &Change) {
+        for work in self.router.woken(change, &self.caches) {
+            self.refusals.remove(&work);
+            self.dirty.insert(work);
         }
-    }
-}
-
-fn concerned(wakes: &Wakes, primary: &Kind, object: &Object, view: &dyn View) -> Vec<Key> {
-    match wakes {
-        Wakes::Controller => object
-            .controller()
-            .filter(|owner| owner.kind == primary.kind)
-            .map(|owner| Key::new(object.namespace(), &owner.name))
-            .into_iter()
-            .collect(),
-        Wakes::Labels { namespace, name } => {
-            let namespace = namespace.map_or(object.namespace(), |label| object.label(label));
-            object.label(name).map(|name| Key::new(namespace, name)).into_iter().collect()
-        }
-        Wakes::By(concerned) => concerned(object, view),
     }
 }

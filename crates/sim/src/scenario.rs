@@ -13,6 +13,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// One line for `pawl sim --list`.
     pub about: &'static str,
+    /// Whether Pawl's own kinds are installed; a world without them starts faster.
+    pub own_kinds: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,
@@ -54,7 +56,12 @@ impl Deed {
     }
 
     /// Deletes an object with a propagation policy.
-    pub fn delete(kind: Kind, namespace: Option<&'static str>, name: &'static str, policy: &'static str) -> Self {
+    pub fn delete(
+        kind: Kind,
+        namespace: Option<&'static str>,
+        name: &'static str,
+        policy: &'static str,
+    ) -> Self {
         Self::always(move |_| {
             let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
             request(Method::DELETE, &kind.path(namespace, Some(name)), "application/json", &body)

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{Condition, Kind, condition, schema};
+use crate::meta::{Condition, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Branch", "branches", true);
 
@@ -90,6 +90,24 @@ impl BranchSpec {
     }
 }
 
+/// What the Branch of a ref is called, whatever commit it is at.
+pub fn name(repository: &str, head_repository: &str, reference: &str) -> String {
+    names::child(repository, &[head_repository, reference], 8, names::MAX_LABEL)
+}
+
+/// What the Branch of one commit of the default branch is called.
+pub fn commit_name(repository: &str, head_repository: &str, reference: &str, sha: &str) -> String {
+    let short: String = sha.chars().filter(char::is_ascii_hexdigit).take(8).collect();
+    let room = names::MAX_LABEL - short.len() - 1;
+    let of_ref = names::child(repository, &[head_repository, reference], 8, room);
+    format!("{of_ref}-{}", short.to_ascii_lowercase())
+}
+
+/// What the volume is called that the Workflows of a Branch share.
+pub fn workspace_claim_name(branch_uid: &str, template: &str) -> String {
+    format!("ws-{}", names::hash(&[branch_uid, template], 20))
+}
+
 /// What came of the current SHA.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -160,4 +178,27 @@ pub struct ForkApproval {
     /// The login of the member who said so.
     #[schemars(length(max = 100))]
     pub by: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn branches_of_any_repository_have_names_that_kubernetes_takes() {
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        for repository in ["infra", "My_Repo", ".github", &"x".repeat(100)] {
+            for reference in ["main", "feature/a b", "$(SECRET)"] {
+                let of_ref = name(repository, "acme/infra", reference);
+                let of_commit = commit_name(repository, "acme/infra", reference, sha);
+                assert!(names::is_label(&of_ref), "{of_ref}");
+                assert!(names::is_label(&of_commit) && of_commit.ends_with("-01234567"), "{of_commit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_forks_ref_never_stands_for_the_ref_of_the_same_name() {
+        assert_ne!(name("infra", "acme/infra", "main"), name("infra", "someone/infra", "main"));
+    }
 }

@@ -13,7 +13,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{Condition, Gate, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Workflow", "workflows", true);
 
@@ -85,7 +85,7 @@ pub struct WorkflowSpec {
     pub parameters: BTreeMap<String, String>,
     /// Counts re-runs, from 1.
     #[serde(default = "first_attempt")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub attempt: i32,
 }
 
@@ -94,6 +94,12 @@ impl WorkflowSpec {
     pub fn parameter(&self, key: &str) -> Option<&str> {
         self.parameters.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
+}
+
+/// What a Workflow is called, and its Job (I1).
+pub fn name(branch_uid: &str, sha: &str, template: &str, path: &str, attempt: i32) -> String {
+    let parts = [branch_uid, sha, template, path, &attempt.to_string()];
+    names::child(template, &parts, 10, names::MAX_LABEL)
 }
 
 /// Where a run is.
@@ -219,6 +225,15 @@ fn first_attempt() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_is_a_function_of_what_is_run_i1() {
+        let of = |path, attempt| name("uid", "0123", "plan", path, attempt);
+        assert_eq!(of("a", 1), of("a", 1));
+        assert_ne!(of("a", 1), of("b", 1));
+        assert_ne!(of("a", 1), of("a", 2));
+        assert!(names::is_label(&name("uid", "0123", &"t.".repeat(90), "a", 1)));
+    }
 
     #[test]
     fn a_finished_workflow_never_runs_again_i2() {

@@ -10,14 +10,13 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::reason::Reason;
+use super::text;
 
 /// What Kubernetes itself allows in a condition's message; longer texts are cut, and say so.
 pub const MAX_MESSAGE_CHARS: usize = 32_768;
 
 /// Far more condition types than any of our kinds sets, with room for those of others.
 pub const MAX_CONDITIONS: usize = 64;
-
-const CUT: &str = " … (cut)";
 
 /// The three values of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +79,7 @@ pub fn set(
         type_,
         status: status.as_str().to_owned(),
         reason: reason.as_str().to_owned(),
-        message: cut(message),
+        message: text::head(message, MAX_MESSAGE_CHARS),
         observed_generation,
         last_transition_time,
     };
@@ -168,17 +167,6 @@ fn whole_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-fn cut(message: String) -> String {
-    // Bytes bound characters from above, so most messages are never counted.
-    if message.len() <= MAX_MESSAGE_CHARS || message.chars().count() <= MAX_MESSAGE_CHARS {
-        return message;
-    }
-    let kept = MAX_MESSAGE_CHARS - CUT.chars().count();
-    let mut short: String = message.chars().take(kept).collect();
-    short.push_str(CUT);
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +236,6 @@ mod tests {
         let mut list = Vec::new();
         set(&mut list, ready(true, &"é".repeat(MAX_MESSAGE_CHARS + 1)), None, at(1));
         assert_eq!(list[0].message.chars().count(), MAX_MESSAGE_CHARS);
-        assert!(list[0].message.ends_with(CUT));
+        assert!(list[0].message.ends_with("(cut)"));
     }
 }

@@ -3,6 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::text;
+
+/// What Kubernetes allows for the reason of a condition.
+pub const MAX_REASON_CHARS: usize = 1024;
+/// Room for a list of what was looked at; nine gates of this stay far below what an object may hold.
+pub const MAX_WORDS_CHARS: usize = 8192;
+
 /// The gates of a unit, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum GateName {
@@ -32,14 +39,19 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gate {
+    /// Which gate.
     pub gate: GateName,
+    /// What it said.
     pub verdict: Verdict,
     /// A stable word, as in conditions.
+    #[schemars(length(max = 1024))]
     pub reason: String,
     /// What was looked at, in words.
+    #[schemars(length(max = 8192))]
     pub looked_at: String,
     /// What would change the verdict; empty when it passed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 8192))]
     pub would_change: String,
 }
 
@@ -48,8 +60,8 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Passed,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
             would_change: String::new(),
         }
     }
@@ -63,9 +75,9 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Waiting,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
-            would_change: would_change.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
+            would_change: text::head(would_change, MAX_WORDS_CHARS),
         }
     }
 
@@ -78,9 +90,9 @@ impl Gate {
         Self {
             gate,
             verdict: Verdict::Stopped,
-            reason: reason.into(),
-            looked_at: looked_at.into(),
-            would_change: would_change.into(),
+            reason: text::head(reason, MAX_REASON_CHARS),
+            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
+            would_change: text::head(would_change, MAX_WORDS_CHARS),
         }
     }
 }

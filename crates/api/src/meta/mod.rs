@@ -7,8 +7,10 @@ pub mod kind;
 pub mod names;
 pub mod phase;
 pub mod reason;
+pub mod reference;
 pub mod schema;
 pub mod target;
+pub mod text;
 
 pub use condition::{Condition, NewCondition};
 pub use duration::Duration;

@@ -70,9 +70,15 @@ pub fn rule(rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message })
 }
 
-/// Whether a JSON value says nothing, for `skip_serializing_if`.
-pub(crate) fn is_null(value: &Value) -> bool {
-    value.is_null()
+/// A CEL rule that lets none of the fields change, appear or vanish.
+pub fn frozen(fields: &[&str], message: &str) -> Value {
+    let same: Vec<String> = fields
+        .iter()
+        .map(|field| {
+            format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})")
+        })
+        .collect();
+    rule(&same.join(" && "), message)
 }
 
 /// Whether a switch is off, for `skip_serializing_if`.

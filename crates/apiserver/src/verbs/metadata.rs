@@ -44,11 +44,12 @@ pub(super) fn deleting(object: &Value) -> bool {
 
 /// Gives a new object what only the server gives.
 pub(super) fn begin(object: &mut Value, resource: &Resource, env: &dyn Env) {
+    let named = format!("{}/{}/{}", resource.ids.plural, text(object, "namespace"), text(object, "name"));
     let metadata = of(object);
     for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         metadata.remove(key);
     }
-    metadata.insert("uid".into(), env.uid().into());
+    metadata.insert("uid".into(), env.uid(&named).into());
     metadata.insert("creationTimestamp".into(), to_second(env.now()).into());
     if resource.rules.generation {
         metadata.insert("generation".into(), 1.into());

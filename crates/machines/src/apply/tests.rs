@@ -22,7 +22,13 @@ fn applying(steps: Vec<Step>, notes: Vec<Note>, status: Option<Value>) -> Applyi
         waiting: vec![],
         wake: crate::plan::Wake::OnChange,
     };
-    Applying::new(plan, about, Timestamp::UNIX_EPOCH)
+    let mut applying = Applying::new(plan, about, Timestamp::UNIX_EPOCH);
+    // Most tests are about what follows the look at the object itself.
+    if matches!(applying.tasks.front(), Some(Task::ConfirmBasis)) {
+        applying.ask().unwrap();
+        ok(&mut applying, &json!({"kind": "Workflow", "metadata": {"resourceVersion": "7"}}));
+    }
+    applying
 }
 
 fn create() -> Step {
@@ -102,6 +108,39 @@ fn i1_a_taken_name_is_adopted_only_from_ourselves() {
     ok(&mut theirs, &owned_by("somebody"));
     assert!(theirs.ask().is_none(), "nothing follows a refusal, least of all the status");
     assert_eq!(theirs.finish().refusals[0].failure.reason, "OwnershipMismatch");
+}
+
+#[test]
+fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on() {
+    let about = about();
+    let plan = |step| BoundPlan {
+        machine: "workflow",
+        basis: about.reference(),
+        resource_version: "7".into(),
+        steps: vec![step],
+        notes: vec![],
+        status: None,
+        waiting: vec![],
+        wake: crate::plan::Wake::OnChange,
+    };
+    let start = |step| Applying::new(plan(step), Arc::clone(&about), Timestamp::UNIX_EPOCH);
+    let delete = |uid: &str, version: Option<&str>| Step::Delete {
+        target: Reference { kind: WORKFLOW, key: about.key(), uid: uid.into() },
+        resource_version: version.map(str::to_owned),
+        propagation: Propagation::Background,
+        only_if_gone: vec![],
+    };
+    for step in [create(), delete("another", None), delete("u1", None)] {
+        let mut applying = start(step);
+        assert!(line(&applying.ask().unwrap()).starts_with("GET /apis/terrakojo.io"));
+        ok(&mut applying, &json!({"kind": "Workflow", "metadata": {"resourceVersion": "8"}}));
+        assert!(applying.ask().is_none());
+        assert_eq!(applying.finish().failure.unwrap().reason, "Outdated");
+    }
+    // The server itself compares these.
+    for step in [delete("u1", Some("7")), Step::AddFinalizer("ours".into())] {
+        assert_ne!(start(step).ask().unwrap().method(), Method::GET);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Owner-reference garbage collection: what goes, what stays, in which order.
 
-use pawl_api::meta::Kind;
+use pawl_api::k8s::CONFIG_MAP;
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
@@ -9,13 +9,12 @@ use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
 
-const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
-
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "garbage",
             about: "children go after their owner, and grandchildren after them",
+            own_kinds: false,
             machines,
             script: || {
                 let mut script = family();
@@ -27,6 +26,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "garbage-foreground",
             about: "an owner deleted in the foreground goes last",
+            own_kinds: false,
             machines,
             script: || {
                 let mut script = family();
@@ -35,13 +35,19 @@ pub(super) fn all() -> Vec<Scenario> {
             },
             ends_with: |ground| {
                 left(ground, &["other"])?;
-                let gone = |name: &str| ground.history.iter().rposition(|happened| happened.object.name() == name);
-                if gone("owner") > gone("child-a") { Ok(()) } else { Err("the owner went before its child".into()) }
+                let gone =
+                    |name: &str| ground.history.iter().rposition(|happened| happened.object.name() == name);
+                if gone("owner") > gone("child-a") {
+                    Ok(())
+                } else {
+                    Err("the owner went before its child".into())
+                }
             },
         },
         Scenario {
             name: "garbage-orphan",
             about: "orphaned children stay, without the reference",
+            own_kinds: false,
             machines,
             script: || {
                 let mut script = family();
@@ -53,6 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "garbage-two-owners",
             about: "a child of two owners stays while one is there",
+            own_kinds: false,
             machines,
             script: || {
                 vec![
@@ -67,6 +74,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "garbage-namesake",
             about: "a child made anew under a new owner of the same name is nobody's garbage",
+            own_kinds: false,
             machines,
             script: || {
                 vec![

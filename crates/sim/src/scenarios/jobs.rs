@@ -1,23 +1,22 @@
 //! Jobs of the embedded control plane: pods as often as asked for, retried as often as allowed.
 
-use pawl_api::meta::Kind;
+use pawl_api::k8s::{JOB, POD};
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::cluster::job::Jobs;
+use pawl_machines::cluster::job::orphans::OrphanPods;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
-use crate::kubelet::POD;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
-
-pub(super) const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "job",
             about: "three completions, two at a time",
+            own_kinds: false,
             machines,
             script: || vec![job(json!({"completions": 3, "parallelism": 2}), &["exit", "0"])],
             ends_with: |ground| {
@@ -28,6 +27,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "job-retry",
             about: "a failing pod is replaced as often as backoffLimit allows, no oftener",
+            own_kinds: false,
             machines,
             script: || vec![job(json!({"backoffLimit": 2}), &["exit", "1"])],
             ends_with: |ground| {
@@ -38,6 +38,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "job-deadline",
             about: "a hanging pod is stopped at activeDeadlineSeconds",
+            own_kinds: false,
             machines,
             script: || vec![job(json!({"activeDeadlineSeconds": 600}), &["hang"])],
             ends_with: |ground| ended(ground, "Failed"),
@@ -45,6 +46,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "job-suspend",
             about: "a suspended Job starts nothing until it is resumed",
+            own_kinds: false,
             machines,
             script: || {
                 vec![
@@ -61,6 +63,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "job-ttl",
             about: "a finished Job goes after its time, with its pods",
+            own_kinds: false,
             machines,
             script: || vec![job(json!({"ttlSecondsAfterFinished": 60}), &["exit", "0"])],
             ends_with: |ground| {
@@ -71,6 +74,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "job-delete",
             about: "a Job deleted while it runs takes its pods along",
+            own_kinds: false,
             machines,
             script: || {
                 vec![
@@ -88,7 +92,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 pub(super) fn machines(_: Guards) -> Vec<AnyMachine> {
-    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs)]
+    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods)]
 }
 
 fn job(mut spec: Value, command: &[&str]) -> Deed {
@@ -104,7 +108,8 @@ pub(super) fn template(command: &[&str]) -> Value {
 }
 
 fn condition(ground: &Ground, wanted: &str) -> bool {
-    let conditions = ground.get(&JOB, "default", "work").and_then(|job| job.status().get("conditions").cloned());
+    let conditions =
+        ground.get(&JOB, "default", "work").and_then(|job| job.status().get("conditions").cloned());
     conditions.as_ref().and_then(Value::as_array).into_iter().flatten().any(|condition| {
         condition.get("type").and_then(Value::as_str) == Some(wanted)
             && condition.get("status").and_then(Value::as_str) == Some("True")

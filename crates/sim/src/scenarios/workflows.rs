@@ -1,13 +1,13 @@
 //! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
 
 use pawl_api::git;
-use pawl_machines::cluster::garbage::Garbage;
-use pawl_machines::cluster::job::Jobs;
+use pawl_api::k8s::JOB;
 use pawl_machines::git::workflow::Workflows;
+use pawl_machines::git::workflow_template::WorkflowTemplates;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
-use super::jobs::{JOB, template};
+use super::jobs::template;
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario, phase_is};
@@ -21,6 +21,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "workflow",
             about: "a Workflow runs its Job once and succeeds",
+            own_kinds: true,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "workflow-fails",
             about: "a failing Job fails its Workflow, and is not run again",
+            own_kinds: true,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
@@ -35,15 +37,15 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "workflow-late-template",
             about: "a Workflow waits for its template",
+            own_kinds: true,
             machines,
-            script: || {
-                vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(|ground| waits(ground))]
-            },
+            script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
         },
         Scenario {
             name: "workflow-foreign-job",
             about: "a Job of that name that is somebody else's is left alone",
+            own_kinds: true,
             machines,
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
@@ -55,13 +57,18 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "workflow-job-removed",
             about: "a finished Workflow stays finished when its Job is removed",
+            own_kinds: true,
             machines,
             script: || {
                 vec![
                     branch(),
                     workflow_template(&["exit", "0"]),
                     workflow(),
-                    Deed::delete(JOB, Some("default"), "w", "Background").when(phase_is(WORKFLOW, "w", "Succeeded")),
+                    Deed::delete(JOB, Some("default"), "w", "Background").when(phase_is(
+                        WORKFLOW,
+                        "w",
+                        "Succeeded",
+                    )),
                 ]
             },
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -69,6 +76,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario {
             name: "workflow-delete",
             about: "a Workflow deleted while it runs stops its Job before it goes",
+            own_kinds: true,
             machines,
             script: || {
                 vec![
@@ -87,12 +95,17 @@ pub(super) fn all() -> Vec<Scenario> {
                 let gone = |kind: &pawl_api::meta::Kind| {
                     ground.history.iter().rposition(|happened| happened.object.kind() == kind)
                 };
-                if gone(&WORKFLOW) > gone(&JOB) { Ok(()) } else { Err("the Workflow went before its Job".into()) }
+                if gone(&WORKFLOW) > gone(&JOB) {
+                    Ok(())
+                } else {
+                    Err("the Workflow went before its Job".into())
+                }
             },
         },
         Scenario {
             name: "workflow-branch-gone",
             about: "a Workflow without its Branch goes away",
+            own_kinds: true,
             machines,
             script: || vec![workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
@@ -104,8 +117,11 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { finalizer_order: guards.finalizer_order, ..Workflows::default() };
-    vec![AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(workflows)]
+    let workflows = Workflows { finalizer_order: guards.finalizer_order };
+    super::jobs::machines(guards)
+        .into_iter()
+        .chain([AnyMachine::new(workflows), AnyMachine::new(WorkflowTemplates)])
+        .collect()
 }
 
 fn branch() -> Deed {
@@ -114,7 +130,8 @@ fn branch() -> Deed {
 }
 
 fn workflow_template(command: &[&str]) -> Deed {
-    let spec = json!({"displayName": "Plan", "match": {"paths": ["**"]}, "job": {"template": template(command)}});
+    let spec =
+        json!({"displayName": "Plan", "match": {"paths": ["**"]}, "job": {"template": template(command)}});
     Deed::create(TEMPLATE, json!({"metadata": {"name": "plan", "namespace": "default"}, "spec": spec}))
 }
 

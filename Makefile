@@ -1,0 +1,75 @@
+# Everything a person or a CI does with this tree. `make` alone lists it.
+#
+# Always --workspace: selecting single packages makes cargo unify features anew and rebuild the world.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Passed to cargo; CI says --locked.
+CARGO_FLAGS ?=
+# How many seeds `make sim` runs.
+SEEDS ?= 1000
+
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: tools ## all tests (PAWL_BLESS=1 make test also writes generated files anew)
+ifeq ($(NEXTEST),yes)
+	cargo nextest run --workspace --all-targets --no-fail-fast $(CARGO_FLAGS)
+else
+	cargo test --workspace --all-targets --no-fail-fast $(CARGO_FLAGS)
+endif
+
+.PHONY: lint
+lint: tools ## formatting, clippy with warnings denied, the house rules, and cargo-deny where it is installed
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
+	$(MAKE) --no-print-directory tidy
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check; \
+	else echo "cargo-deny is not installed: licences, advisories and bans (deny.toml) were not checked"; fi
+
+.PHONY: tidy
+tidy: ## the house rules alone (crates/tidy)
+	cargo test --workspace --lib --quiet $(CARGO_FLAGS) -- house::
+
+.PHONY: fmt
+fmt: ## format everything
+	cargo fmt --all
+
+.PHONY: demo
+demo: ## start a control plane on this machine with a sample to watch
+	cargo run --release -- up --demo
+
+.PHONY: sim
+sim: ## run SEEDS (1000) simulated histories with faults
+	cargo run --release -- sim --seeds $(SEEDS)
+
+.PHONY: build
+build: ## the executable, for release: target/release/pawl
+	cargo build --release $(CARGO_FLAGS)
+
+.PHONY: image
+image: ## the container image, with docker
+	docker build --file deploy/Dockerfile --tag pawl .
+
+# What building and testing need besides cargo: a C compiler and linker (ring), and git (the house rules read the
+# tracked files). Installed where a package manager and the right to use it are at hand; said plainly where not.
+.PHONY: tools
+tools:
+	@missing=""; \
+	command -v cc >/dev/null || missing="$$missing cc"; \
+	command -v git >/dev/null || missing="$$missing git"; \
+	if [ -n "$$missing" ]; then \
+	  echo "missing:$$missing"; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev git; \
+	  elif [ "$$(id -u)" = 0 ] && command -v dnf >/dev/null; then dnf install -y -q gcc git; \
+	  elif [ "$$(id -u)" = 0 ] && command -v apk >/dev/null; then apk add --quiet gcc musl-dev git; \
+	  else echo "please install:$$missing (a C compiler and git)" >&2; exit 1; fi; \
+	fi
+	@command -v cargo >/dev/null || { echo "please install Rust with rustup; rust-toolchain.toml pins the version" >&2; exit 1; }

@@ -1,0 +1,162 @@
+//! The deploy door: Installation → Execution → DeployItem.
+//!
+//! The words are Landscaper's, so that its manifests with inline blueprints keep working.
+
+pub mod data_object;
+pub mod deploy_item;
+pub mod execution;
+pub mod installation;
+pub mod target;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use data_object::{DataObject, DataObjectContent};
+pub use deploy_item::{DeployItem, DeployItemPhase, DeployItemSpec, DeployItemStatus};
+pub use execution::{DeployItemTemplate, Execution, ExecutionPhase, ExecutionSpec, ExecutionStatus};
+pub use installation::{Installation, InstallationPhase, InstallationSpec, InstallationStatus};
+pub use target::{Target, TargetSpec};
+
+use crate::meta::Duration;
+
+pub const GROUP: &str = "landscaper.gardener.cloud";
+pub const VERSION: &str = "v1alpha1";
+
+/// On Installations, Executions and DeployItems.
+pub const FINALIZER: &str = "finalizer.landscaper.gardener.cloud";
+
+pub mod annotations {
+    /// `reconcile` or `interrupt`; consumed.
+    pub const OPERATION: &str = "landscaper.gardener.cloud/operation";
+    /// `"true"`: a new generation starts a job.
+    pub const RECONCILE_IF_CHANGED: &str = "landscaper.gardener.cloud/reconcile-if-changed";
+    /// `"true"`: deletion only removes objects.
+    pub const DELETE_WITHOUT_UNINSTALL: &str = "landscaper.gardener.cloud/delete-without-uninstall";
+    /// Ours, on a DeployItem: the names it depended on, for the order in which orphans go.
+    pub const DEPENDS_ON: &str = "pawl.dev/depends-on";
+}
+
+/// Values of the operation annotation.
+pub mod operations {
+    pub const RECONCILE: &str = "reconcile";
+    pub const INTERRUPT: &str = "interrupt";
+}
+
+pub mod labels {
+    /// On a DeployItem: the Execution it belongs to.
+    pub const MANAGED_BY: &str = "execution.landscaper.gardener.cloud/managed-by";
+    /// On a DeployItem: the name of its item in the Execution.
+    pub const NAME: &str = "execution.landscaper.gardener.cloud/name";
+}
+
+/// Item types with a deployer of ours.
+pub mod types {
+    pub const MANIFEST: &str = "landscaper.gardener.cloud/kubernetes-manifest";
+    pub const CONTAINER: &str = "landscaper.gardener.cloud/container";
+    pub const MOCK: &str = "landscaper.gardener.cloud/mock";
+    /// The type of a Target that is a cluster.
+    pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-cluster";
+}
+
+/// The key of an item's export Secret.
+pub const EXPORT_KEY: &str = "config";
+
+/// How long nobody may pick an item up.
+pub const PICKUP_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long an item may progress where it does not say.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// When the current job passed its stations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TransitionTimes {
+    /// When the job ID arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger_time: Option<Time>,
+    /// When work on it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_time: Option<Time>,
+    /// When nothing was left but waiting for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_time: Option<Time>,
+    /// When it was finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_time: Option<Time>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LastError {
+    /// What was being done.
+    #[schemars(length(max = 256))]
+    pub operation: String,
+    /// Why it failed, as one stable word.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
+    /// Why it failed, in words.
+    #[schemars(length(max = 32_768))]
+    pub message: String,
+    /// When this error first showed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// When it last showed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Time>,
+    /// Classes of errors it belongs to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 128)))]
+    pub codes: Vec<String>,
+}
+
+/// How long something may take: a duration, or `none` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timeout {
+    After(Duration),
+    Never,
+}
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Self::After(DEFAULT_TIMEOUT)
+    }
+}
+
+const NEVER: &str = "none";
+
+impl Serialize for Timeout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::After(duration) => duration.serialize(serializer),
+            Self::Never => serializer.serialize_str(NEVER),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Timeout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            NEVER => Ok(Self::Never),
+            text => text.parse().map(Self::After).map_err(de::Error::custom),
+        }
+    }
+}
+
+impl JsonSchema for Timeout {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timeout".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 40,
+            "pattern": "^(none|0|([0-9]{1,9}(\\.[0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$",
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! `pawl crds`: all CustomResourceDefinitions, ready for `kubectl apply -f -`.
+
+use serde::Serialize;
+
+use crate::terminal::Say;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How to write them.
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Yaml,
+    Json,
+}
+
+pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
+    let crds = pawl_api::crds::all();
+    match args.output {
+        Output::Yaml => {
+            for crd in &crds {
+                say.line(&format!("---\n{}", yaml(crd)?.trim_end()));
+            }
+        }
+        Output::Json => {
+            let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": crds});
+            say.line(&serde_json::to_string_pretty(&list)?);
+        }
+    }
+    Ok(())
+}
+
+/// A manifest as YAML that every parser reads alike.
+pub(crate) fn yaml(manifest: &impl Serialize) -> anyhow::Result<String> {
+    // Through JSON, so that what is absent there is absent here.
+    Ok(serde_saphyr::to_string(&serde_json::to_value(manifest)?)?)
+}

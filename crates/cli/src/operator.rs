@@ -1,0 +1,86 @@
+//! `pawl operator`: the doors' controllers against any Kubernetes.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use pawl_engine::{Engine, Stopped, health, leader};
+
+use crate::{doors, logging, stop};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The cluster's kubeconfig; without it, the usual places, or the pod's own ServiceAccount.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Work only in this namespace; may be given several times.
+    #[arg(long = "namespace", short)]
+    namespaces: Vec<String>,
+    /// Where Pawl keeps what belongs to no unit: locks, the leader's Lease.
+    #[arg(long, default_value = "pawl-system")]
+    system_namespace: String,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// How many objects are looked at at the same time.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    #[command(flatten)]
+    logging: logging::Choices,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    logging::start(&args.logging)?;
+    let client = client(args.kubeconfig.as_deref()).await?;
+    let config = leader::Config {
+        namespace: args.system_namespace,
+        name: "pawl-operator".to_owned(),
+        identity: identity(),
+    };
+    let engine = Engine::builder(client)
+        .machines(doors::machines())
+        .namespaces(args.namespaces)
+        .concurrency(args.concurrency.into())
+        .leader(config)
+        .build()?;
+    let listener = tokio::net::TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
+    tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
+    let stopping = stop::requested()?;
+    let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
+    let stopped = engine.run(stopping.wait()).await;
+    served.await??;
+    match stopped {
+        Stopped::Clean => tracing::info!("stopped"),
+        Stopped::Cut { unfinished } => {
+            tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on")
+        }
+    }
+    Ok(())
+}
+
+/// A client for the cluster that is meant: the file given, else `KUBECONFIG` and its default, else the pod's own.
+///
+/// # Errors
+/// When there is no usable configuration.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("--kubeconfig {}: cannot be read", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))?
+        }
+        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// Differs between copies and lives as long as the process: the pod's name, made unique where there is none.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "pawl".to_owned());
+    format!("{host}-{}", std::process::id())
+}

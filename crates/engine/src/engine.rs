@@ -1,0 +1,554 @@
+//! The loop as a whole: which informers run, which machine may decide, who is looked at next, and how it stops.
+//!
+//! ```text
+//!  build ─▶ run ─▶ (leader, if asked) ─▶ each machine as soon as all it looks at was listed once ─▶ shutdown
+//!                                                                                  │
+//!                               nothing new is taken, plans under way are finished (GRACE), the lease is given back
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use pawl_api::meta::Kind;
+use pawl_machines::apply;
+use pawl_machines::machine::{AnyMachine, Depth, Primary};
+use pawl_machines::view::View;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::caches::{Caches, Change, Scope, Standing};
+use crate::clock::{Clock, SystemClock, Time};
+use crate::discovery::{self, CRD, Every};
+use crate::error::Error;
+use crate::informer::{Informer, Listener};
+use crate::leader::{self, Election};
+use crate::metrics::{MachineLabels, Metrics};
+use crate::queue::{self, Queue, Work, backoff};
+use crate::reconcile::Memory;
+use crate::report::{Report, Reports};
+use crate::routing::{Need, Router, looks_at_everything};
+use crate::wire::Wire;
+
+/// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go.
+pub const GRACE: Duration = Duration::from_secs(25);
+
+/// How many objects are looked at at the same time unless said otherwise: requests, not decisions, take the time, and
+/// an API server lets a client have some dozens in flight.
+const CONCURRENCY: usize = 16;
+
+/// How often discovery is asked again though no definition has changed: aggregated servers come without one.
+const REDISCOVER: Duration = Duration::from_mins(10);
+
+/// Guards that a simulation takes away to see that it notices; nothing else does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guards {
+    pub apply: apply::Guards,
+    /// No decision runs on a cache older than its own last write.
+    pub read_your_writes: bool,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self { apply: apply::Guards::default(), read_your_writes: true }
+    }
+}
+
+/// How a loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Everything that was begun was finished.
+    Clean,
+    /// This many plans were cut off; what they had sent stands, and the next look goes on from there.
+    Cut { unfinished: usize },
+}
+
+/// A loop. Clones are the same loop.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+}
+
+/// What a loop is made of.
+#[derive(Debug)]
+pub struct Builder {
+    wire: Wire,
+    machines: Vec<AnyMachine>,
+    clock: Arc<dyn Clock>,
+    resync: Duration,
+    guards: Guards,
+    settings: Settings,
+}
+
+#[derive(Debug)]
+struct Settings {
+    seed: u64,
+    concurrency: usize,
+    namespaces: Vec<String>,
+    election: Option<leader::Config>,
+}
+
+/// What all parts of one loop share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) wire: Wire,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) router: Router,
+    queue: Mutex<Queue>,
+    /// There may be something to take.
+    pub(crate) work: Notify,
+    pub(crate) memories: Mutex<BTreeMap<Work, Memory>>,
+    pub(crate) reports: Reports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) time: Time,
+    pub(crate) guards: Guards,
+    pub(crate) leading: AtomicBool,
+    /// Every kind there is has been asked for once.
+    discovered: AtomicBool,
+    ready: watch::Sender<bool>,
+    running: AtomicBool,
+}
+
+impl Engine {
+    /// Begins a loop over a client. Must be called inside the runtime that will run it.
+    pub fn builder(client: kube::Client) -> Builder {
+        Builder {
+            wire: Wire::new(client),
+            machines: Vec::new(),
+            clock: Arc::new(SystemClock),
+            resync: queue::RESYNC,
+            guards: Guards::default(),
+            settings: Settings { seed: 0, concurrency: CONCURRENCY, namespaces: Vec::new(), election: None },
+        }
+    }
+
+    /// Runs until `shutdown` completes, then finishes what was begun.
+    pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Stopped {
+        let Self { core, settings } = self;
+        core.running.store(true, Ordering::SeqCst);
+        let mut helpers = JoinSet::new();
+        for need in self.needs() {
+            for scope in settings.scopes(&need.kind) {
+                helpers.spawn(core.feed(&need, scope, settings.seed));
+            }
+        }
+        if core.router.needs_everything() {
+            helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
+        }
+        let (deposed, leading) = watch::channel(settings.election.is_none());
+        let election = settings.election.clone().map(|config| {
+            Election::new(core.wire.clone(), config, core.time.clone(), settings.seed, deposed)
+        });
+        let election = election.map(|election| {
+            let (stop, stopping) = watch::channel(false);
+            (stop, tokio::spawn(election.run(stopping)))
+        });
+        let stopped = self.dispatch(shutdown, leading).await;
+        if let Some((stop, election)) = election {
+            stop.send_replace(true);
+            // Giving the lease back is a courtesy: bounded inside, and the others need not wait for it to expire.
+            let _ = election.await;
+        }
+        helpers.abort_all();
+        while helpers.join_next().await.is_some() {}
+        core.running.store(false, Ordering::SeqCst);
+        stopped
+    }
+
+    /// Waits until every machine has seen all it looks at.
+    pub async fn ready(&self) {
+        let mut ready = self.core.ready.subscribe();
+        // The sender lives as long as the core, which we hold.
+        let _ = ready.wait_for(|ready| *ready).await;
+    }
+
+    pub fn is_ready(&self) -> bool {
+        *self.core.ready.borrow()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.core.running.load(Ordering::SeqCst)
+    }
+
+    pub fn is_leading(&self) -> bool {
+        self.core.leading.load(Ordering::SeqCst)
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.core.metrics
+    }
+
+    /// What the informers know.
+    pub fn view(&self) -> &dyn View {
+        &*self.core.caches
+    }
+
+    /// How the watch of every kind stands.
+    pub fn standings(&self) -> Vec<(Kind, Standing)> {
+        self.core.caches.standings()
+    }
+
+    /// The last look at one object.
+    pub fn report(&self, machine: &str, kind: &Kind, key: &pawl_machines::object::Key) -> Option<Report> {
+        let place = self.core.router.machines().iter().position(|known| known.name() == machine)?;
+        self.core.reports.get(&Work { machine: place, kind: kind.clone(), key: key.clone() })
+    }
+
+    /// Every object that waits for something or failed, with the name of the machine that says so.
+    pub fn waiting(&self) -> Vec<(&'static str, Work, Report)> {
+        let named = |(work, report): (Work, Report)| {
+            let name = self.core.router.machine(&work).map_or("?", AnyMachine::name);
+            (name, work, report)
+        };
+        self.core.reports.waiting().into_iter().map(named).collect()
+    }
+
+    /// Whether nothing is being looked at, and nothing waits to be.
+    pub fn is_idle(&self) -> bool {
+        let queue = self.core.queue();
+        let waiting = (0..self.core.router.machines().len()).any(|machine| queue.depth(machine) > 0);
+        queue.running() == 0 && !waiting
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let mut needs = self.core.router.needs();
+        // Definitions are watched in any case: they tell when an absent kind comes.
+        if !needs.iter().any(|need| need.kind == CRD) {
+            needs.push(Need { kind: CRD, depth: Depth::Metadata, labels: BTreeSet::new() });
+        }
+        needs
+    }
+
+    async fn dispatch(
+        &self,
+        shutdown: impl Future<Output = ()>,
+        mut leading: watch::Receiver<bool>,
+    ) -> Stopped {
+        let core = &self.core;
+        let mut shutdown = pin!(shutdown);
+        let (mut looks, slots) = (JoinSet::new(), Arc::new(Semaphore::new(self.settings.concurrency)));
+        core.lead(*leading.borrow_and_update());
+        loop {
+            while core.leading.load(Ordering::SeqCst) {
+                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
+                let Some(taken) = core.queue().take(core.time.moment()) else { break };
+                core.measure_depth(taken.work.machine);
+                looks.spawn(Arc::clone(core).reconcile(taken, slot));
+            }
+            let may_take = core.leading.load(Ordering::SeqCst) && slots.available_permits() > 0;
+            let nap = core.queue().next(core.time.moment()).filter(|_| may_take);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Ok(()) = leading.changed() => core.lead(*leading.borrow_and_update()),
+                Some(_) = looks.join_next() => {}
+                () = core.work.notified() => {}
+                () = sleep(nap.unwrap_or(queue::RESYNC)) => {}
+            }
+        }
+        let _ = tokio::time::timeout(GRACE, async { while looks.join_next().await.is_some() {} }).await;
+        match looks.len() {
+            0 => Stopped::Clean,
+            unfinished => Stopped::Cut { unfinished },
+        }
+    }
+}
+
+impl Builder {
+    #[must_use]
+    pub fn machine(mut self, machine: AnyMachine) -> Self {
+        self.machines.push(machine);
+        self
+    }
+
+    #[must_use]
+    pub fn machines(mut self, machines: impl IntoIterator<Item = AnyMachine>) -> Self {
+        self.machines.extend(machines);
+        self
+    }
+
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where all chance comes from: the same seed makes the same choices.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// How many objects are looked at at the same time.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Watches only these namespaces; none means all.
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
+        self.settings.namespaces = namespaces.into_iter().collect();
+        self
+    }
+
+    /// How often every object is looked at though nothing changed.
+    #[must_use]
+    pub fn resync(mut self, resync: Duration) -> Self {
+        self.resync = resync;
+        self
+    }
+
+    /// Acts only while holding a lease.
+    #[must_use]
+    pub fn leader(mut self, config: leader::Config) -> Self {
+        self.settings.election = Some(config);
+        self
+    }
+
+    /// Takes guards away: only for simulations that check that they notice.
+    #[must_use]
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// # Errors
+    /// When there is no machine, or two have the same name.
+    pub fn build(self) -> Result<Engine, Error> {
+        let Self { wire, machines, clock, resync, guards, settings } = self;
+        let mut names = BTreeSet::new();
+        if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
+            return Err(Error::SameName { name: twice.name() });
+        }
+        if machines.is_empty() {
+            return Err(Error::NoMachine);
+        }
+        let core = Core {
+            wire,
+            caches: Arc::default(),
+            queue: Mutex::new(Queue::new(machines.len(), settings.seed).resync_every(resync)),
+            router: Router::new(machines),
+            work: Notify::new(),
+            memories: Mutex::default(),
+            reports: Reports::default(),
+            metrics: Arc::default(),
+            time: Time::new(clock),
+            guards,
+            leading: AtomicBool::new(false),
+            discovered: AtomicBool::new(false),
+            ready: watch::Sender::new(false),
+            running: AtomicBool::new(false),
+        };
+        Ok(Engine { core: Arc::new(core), settings: Arc::new(settings) })
+    }
+}
+
+impl Settings {
+    fn scopes(&self, kind: &Kind) -> Vec<Scope> {
+        if !kind.namespaced || self.namespaces.is_empty() {
+            return vec![None];
+        }
+        self.namespaces.iter().cloned().map(Some).collect()
+    }
+}
+
+impl Core {
+    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An informer as a task that outlives even a panic of its own.
+    fn feed(self: &Arc<Self>, need: &Need, scope: Scope, seed: u64) -> impl Future<Output = ()> + use<> {
+        let Need { kind, depth, labels } = need;
+        let tickets = self.caches.add(kind, scope.clone(), labels);
+        self.metrics.standing(kind, Standing::Pending);
+        let mut informer = Informer {
+            kind: kind.clone(),
+            depth: *depth,
+            wire: self.wire.clone(),
+            caches: Arc::clone(&self.caches),
+            listener: Arc::clone(self) as Arc<dyn Listener>,
+            metrics: Arc::clone(&self.metrics),
+            tickets,
+            random: fastrand::Rng::with_seed(seed ^ spread(&format!("{kind} {scope:?}"))),
+            scope,
+            failures: 0,
+        };
+        async move {
+            while AssertUnwindSafe(informer.run()).catch_unwind().await.is_err() {
+                tracing::error!(kind = %informer.kind, "an informer panicked: it starts over");
+                informer.failures = informer.failures.saturating_add(1);
+                sleep(backoff(informer.failures, &mut informer.random)).await;
+            }
+        }
+    }
+
+    /// Keeps one metadata watch on every kind there is, as kinds come and go.
+    async fn follow_every_kind(self: Arc<Self>, settings: Arc<Settings>) {
+        let named: Vec<Kind> = self.router.needs().into_iter().map(|need| need.kind).chain([CRD]).collect();
+        let mut random = fastrand::Rng::with_seed(settings.seed ^ spread("every kind"));
+        let (mut feeds, mut fed) = (JoinSet::new(), BTreeMap::<Kind, Vec<AbortHandle>>::new());
+        let mut failures = 0_u32;
+        loop {
+            let Some(mut definitions) = self.caches.moves(&CRD) else { return };
+            definitions.mark_unchanged();
+            let found = discovery::every(&self.wire).await;
+            let mut patience = REDISCOVER;
+            match found {
+                Ok(Every { kinds, silent }) => {
+                    let gone: Vec<Kind> = fed.keys().filter(|kind| !kinds.contains(kind)).cloned().collect();
+                    for kind in gone.into_iter().filter(|kind| !silent.contains(kind.group.as_ref())) {
+                        fed.remove(&kind).into_iter().flatten().for_each(|feed| feed.abort());
+                        self.drop_kind(&kind);
+                    }
+                    for kind in kinds.iter().filter(|kind| !named.iter().any(|named| named.same_kind(kind))) {
+                        if !fed.contains_key(kind) {
+                            let need =
+                                Need { kind: kind.clone(), depth: Depth::Metadata, labels: BTreeSet::new() };
+                            let scopes = settings.scopes(kind).into_iter();
+                            let started = scopes
+                                .map(|scope| feeds.spawn(self.feed(&need, scope, settings.seed)))
+                                .collect();
+                            fed.insert(kind.clone(), started);
+                        }
+                    }
+                    self.discovered.store(true, Ordering::SeqCst);
+                    self.open_lanes();
+                    failures = if silent.is_empty() && self.all_defined(&kinds) { 0 } else { failures + 1 };
+                }
+                Err(failure) => {
+                    failures += 1;
+                    tracing::warn!(%failure, failures, "cannot discover kinds");
+                }
+            }
+            if failures > 0 {
+                patience = backoff(failures, &mut random);
+            }
+            tokio::select! {
+                biased;
+                moved = definitions.changed() => if moved.is_err() { return },
+                () = sleep(patience) => {}
+            }
+        }
+    }
+
+    /// Whether every definition that is known is served too: a new one takes a moment.
+    fn all_defined(&self, kinds: &BTreeSet<Kind>) -> bool {
+        let served: BTreeSet<String> =
+            kinds.iter().map(|kind| format!("{}.{}", kind.plural, kind.group)).collect();
+        self.caches.list(&CRD, None).iter().all(|definition| served.contains(definition.name()))
+    }
+
+    fn drop_kind(&self, kind: &Kind) {
+        tracing::info!(%kind, "a kind is gone");
+        for change in self.caches.discard(kind) {
+            self.changed(&change);
+        }
+        self.metrics.unwatched(kind);
+        self.open_lanes();
+    }
+
+    fn lead(&self, leads: bool) {
+        self.metrics.leading.set(i64::from(leads));
+        if self.leading.swap(leads, Ordering::SeqCst) != leads {
+            tracing::info!(leads, "leadership changed");
+        }
+        if leads {
+            let now = self.time.moment();
+            let mut queue = self.queue();
+            (0..self.router.machines().len()).for_each(|machine| queue.wake_all(machine, now));
+        }
+    }
+
+    /// Lets every machine decide that has seen all it looks at.
+    fn open_lanes(&self) {
+        let standings: BTreeMap<Kind, Standing> = self.caches.standings().into_iter().collect();
+        let every_kind_seen = self.discovered.load(Ordering::SeqCst)
+            && standings.values().all(|standing| *standing != Standing::Pending);
+        let mut all_open = true;
+        for (place, machine) in self.router.machines().iter().enumerate() {
+            // Without a kind that is absent a machine can decide; without one it may not see it would decide wrongly.
+            let seen = |kind: &&Kind| matches!(standings.get(*kind), Some(Standing::Live | Standing::Absent));
+            let open = self.router.kinds_of(place).iter().all(seen)
+                && (!looks_at_everything(machine) || every_kind_seen);
+            let mut queue = self.queue();
+            // What has once been seen stays usable: a lane never closes.
+            if open && !queue.is_open(place) {
+                queue.open(place, true);
+                tracing::info!(machine = machine.name(), "begins");
+            }
+            all_open &= queue.is_open(place);
+        }
+        self.ready.send_if_modified(|ready| std::mem::replace(ready, all_open) != all_open);
+        self.work.notify_one();
+    }
+
+    fn measure_depth(&self, machine: usize) {
+        if let Some(known) = self.router.machines().get(machine) {
+            let depth = self.queue().depth(machine);
+            let labels = MachineLabels { machine: known.name() };
+            self.metrics.depth.get_or_create(&labels).set(i64::try_from(depth).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+impl Listener for Core {
+    fn changed(&self, change: &Change) {
+        let woken = self.router.woken(change, &*self.caches);
+        let (now, mut touched) = (self.time.moment(), BTreeSet::new());
+        for work in &woken {
+            self.note_change(work, change);
+            self.queue().wake(work, now);
+            touched.insert(work.machine);
+        }
+        for machine in touched {
+            self.measure_depth(machine);
+        }
+        self.work.notify_one();
+    }
+
+    fn stands(&self, kind: &Kind) {
+        let Some(standing) = self.caches.standing(kind) else { return };
+        self.metrics.standing(kind, standing);
+        match standing {
+            Standing::Absent => {
+                tracing::warn!(%kind, "is not served: machines go on without it until it appears")
+            }
+            Standing::Refused => {
+                tracing::error!(%kind, "may not be listed: machines that need it cannot begin")
+            }
+            Standing::Pending | Standing::Live => tracing::info!(%kind, state = standing.as_str(), "watch"),
+        }
+        // Whether a kind is served is something decisions look at.
+        let now = self.time.moment();
+        for place in self.router.looking_at(kind) {
+            let on_every = |machine: &AnyMachine| machine.description().primary == Primary::Every;
+            if self.router.machines().get(place).is_some_and(on_every) {
+                for object in self.caches.naming(kind) {
+                    let work = Work { machine: place, kind: object.kind().clone(), key: object.key() };
+                    self.queue().wake(&work, now);
+                }
+            } else {
+                self.queue().wake_all(place, now);
+            }
+        }
+        self.open_lanes();
+    }
+}
+
+/// Turns a name into a number that differs from those of other names (FNV-1a), so that each draws its own chance from
+/// one seed.
+fn spread(name: &str) -> u64 {
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,193 @@
+//! What the loop counts, for Prometheus. Names are a promise to dashboards: they are listed in the test.
+
+use std::sync::{Mutex, PoisonError};
+
+use pawl_api::meta::Kind;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::caches::Standing;
+
+/// All of a loop's counters.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    pub reconciles: Family<OutcomeLabels, Counter>,
+    pub durations: Family<MachineLabels, Histogram>,
+    pub depth: Family<MachineLabels, Gauge>,
+    pub errors: Family<ErrorLabels, Counter>,
+    pub requests: Family<RequestLabels, Counter>,
+    pub lost_notes: Family<MachineLabels, Counter>,
+    pub watches: Family<StandingLabels, Gauge>,
+    pub watch_restarts: Family<RestartLabels, Counter>,
+    pub malformed: Family<KindLabels, Counter>,
+    pub leading: Gauge,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct MachineLabels {
+    pub machine: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    pub machine: &'static str,
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ErrorLabels {
+    pub machine: &'static str,
+    pub category: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct RequestLabels {
+    pub machine: &'static str,
+    pub method: String,
+    /// The answer's code, or 0 when none came.
+    pub code: u32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct KindLabels {
+    pub kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct StandingLabels {
+    pub kind: String,
+    pub state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct RestartLabels {
+    pub kind: String,
+    pub reason: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("pawl")),
+            reconciles: Family::default(),
+            // From half a millisecond (a decision without writes) to 16 s, past which a request's time-out shows.
+            durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 16))),
+            depth: Family::default(),
+            errors: Family::default(),
+            requests: Family::default(),
+            lost_notes: Family::default(),
+            watches: Family::default(),
+            watch_restarts: Family::default(),
+            malformed: Family::default(),
+            leading: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The text that Prometheus reads.
+    pub fn exposition(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writing to a String cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
+    }
+
+    pub fn standing(&self, kind: &Kind, now: Standing) {
+        for standing in Standing::ALL {
+            let labels = StandingLabels { kind: kind.to_string(), state: standing.as_str() };
+            self.watches.get_or_create(&labels).set(i64::from(standing == now));
+        }
+    }
+
+    /// Takes a kind that is no longer watched out of the exposition.
+    pub fn unwatched(&self, kind: &Kind) {
+        for standing in Standing::ALL {
+            self.watches.remove(&StandingLabels { kind: kind.to_string(), state: standing.as_str() });
+        }
+    }
+
+    /// Adds others' metrics to the same exposition.
+    pub fn with_registry(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn register(&self) {
+        self.with_registry(|registry| {
+            registry.register(
+                "reconciles",
+                "Looks at an object, by what they came to",
+                self.reconciles.clone(),
+            );
+            registry.register(
+                "reconcile_duration_seconds",
+                "From taking an object to the end of applying its plan",
+                self.durations.clone(),
+            );
+            registry.register("queue_depth", "Objects waiting to be looked at", self.depth.clone());
+            registry.register("errors", "Looks that failed, by category", self.errors.clone());
+            registry.register(
+                "requests",
+                "Requests made by plans, by method and answer (0: none came)",
+                self.requests.clone(),
+            );
+            registry.register("lost_notes", "Events that could not be written", self.lost_notes.clone());
+            registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
+            registry.register(
+                "watch_restarts",
+                "Watches that had to start over, by reason",
+                self.watch_restarts.clone(),
+            );
+            registry.register(
+                "malformed_objects",
+                "Objects that were skipped because their metadata cannot be read",
+                self.malformed.clone(),
+            );
+            registry.register("leader", "1 while this process may act", self.leading.clone());
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exposition_has_every_promised_name() {
+        let metrics = Metrics::default();
+        let kind = Kind::of("batch", "v1", "Job", "jobs", true);
+        metrics.standing(&kind, Standing::Live);
+        metrics.reconciles.get_or_create(&OutcomeLabels { machine: "m", outcome: "settled" }).inc();
+        let machine = MachineLabels { machine: "m" };
+        metrics.durations.get_or_create(&machine).observe(0.1);
+        metrics.depth.get_or_create(&machine).set(3);
+        metrics.lost_notes.get_or_create(&machine).inc();
+        metrics.errors.get_or_create(&ErrorLabels { machine: "m", category: "panic" }).inc();
+        metrics.requests.get_or_create(&RequestLabels { machine: "m", method: "GET".into(), code: 0 }).inc();
+        metrics.watch_restarts.get_or_create(&RestartLabels { kind: "Job".into(), reason: "expired" }).inc();
+        metrics.malformed.get_or_create(&KindLabels { kind: "Job".into() }).inc();
+        let text = metrics.exposition();
+        for name in [
+            "pawl_reconciles_total{machine=\"m\",outcome=\"settled\"} 1",
+            "pawl_reconcile_duration_seconds_bucket",
+            "pawl_queue_depth{machine=\"m\"} 3",
+            "pawl_errors_total{machine=\"m\",category=\"panic\"} 1",
+            "pawl_requests_total{",
+            "pawl_lost_notes_total{",
+            "pawl_watch_state{kind=\"Job.batch\",state=\"live\"} 1",
+            "pawl_watch_restarts_total{",
+            "pawl_malformed_objects_total{",
+            "pawl_leader 0",
+        ] {
+            assert!(text.contains(name), "{name} is missing from\n{text}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One look at one object: observe, decide, apply, and see to it that the next look sees what was done.
+//!
+//! ```text
+//!  caches have seen our last writes? ─▶ observe+decide ─▶ apply ─▶ refused? ── once ──▶ decide again, knowing it
+//!        ▲ (else: behind, retried)       │ panic, fault      │ failed                        │
+//!        │                               ▼                   ▼                               ▼
+//!        └───────────────────────── retry with back-off ◀────┘                wait until the caches have seen it
+//! ```
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use pawl_api::meta::Kind;
+use pawl_machines::apply::{Answer, Applying, Outcome, Written};
+use pawl_machines::machine::{AnyMachine, BoundPlan};
+use pawl_machines::object::{Key, Object};
+use pawl_machines::plan::{Refusal, Waiting, Wake};
+use pawl_machines::view::{Input, View};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::caches::Change;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::expectations::{self, caught_up};
+use crate::metrics::{MachineLabels, RequestLabels};
+use crate::queue::{Taken, Verdict, Work};
+use crate::report::{self, Ended, Report};
+
+/// What is remembered of an object between looks. A restart forgets it, and that is harmless: refusals are refused
+/// again, and fresh lists are older than nothing of ours.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    running: bool,
+    refusals: Vec<Refusal>,
+    /// Whose refusals: not those of a namesake.
+    refused_uid: String,
+    /// Writes the caches have not shown yet.
+    awaited: Vec<Written>,
+    /// Versions that are our own doing: seeing them is no news.
+    own: BTreeMap<(Kind, Key), String>,
+    /// Changes that came during a look, when it was not yet known which of them are our own.
+    unsorted: BTreeSet<(Kind, Key, String)>,
+}
+
+/// What one look has gathered so far.
+#[derive(Debug, Default)]
+struct Look {
+    refusals: Vec<Refusal>,
+    refused_uid: String,
+    awaited: Vec<Written>,
+    acted: bool,
+    waiting: Vec<Waiting>,
+}
+
+impl Core {
+    /// Looks at an object that was taken from the queue, and gives it back.
+    pub(crate) async fn reconcile(self: Arc<Self>, taken: Taken, permit: OwnedSemaphorePermit) {
+        let work = taken.work.clone();
+        let look = AssertUnwindSafe(self.look(&taken, permit)).catch_unwind();
+        let verdict = look.await.unwrap_or_else(|panic| {
+            // Decisions are guarded on their own; this is the loop's.
+            tracing::error!(kind = %work.kind, key = %work.key, problem = told(&*panic), "the loop panicked");
+            Verdict::Retry { after: None }
+        });
+        self.queue().done(&work, verdict, self.time.moment());
+        self.work.notify_one();
+    }
+
+    async fn look(&self, taken: &Taken, permit: OwnedSemaphorePermit) -> Verdict {
+        let Taken { work, resync } = taken;
+        let Some(machine) = self.router.machine(work).cloned() else { return Verdict::Forget };
+        let known = self.caches.get(&work.kind, &work.key);
+        let span = report::span(machine.name(), work, known.as_deref());
+        async {
+            let started = Instant::now();
+            let mut look = self.begin(work, *resync);
+            let result = self.decide_and_apply(&machine, work, &mut look).await;
+            let took = started.elapsed();
+            // Waiting for the caches is no work: others may go on meanwhile.
+            drop(permit);
+            self.work.notify_one();
+            let result = match self.catch_up(work, &mut look.awaited).await {
+                Ok(()) => result,
+                Err(behind) => result.and(Err(behind)),
+            };
+            let (ended, error) = match &result {
+                Ok(None) => (Ended::Gone, None),
+                Ok(Some(_)) if look.acted => (Ended::Acted, None),
+                Ok(Some(_)) => (Ended::Quiet, None),
+                Err(error) => (Ended::Failed, Some(error)),
+            };
+            report::ended(&self.metrics, machine.name(), ended, took, error);
+            report::waits(&look.waiting);
+            let wake = result.as_ref().ok().copied().flatten().unwrap_or(Wake::OnChange);
+            let problem = error.map(ToString::to_string);
+            let waiting = std::mem::take(&mut look.waiting);
+            self.reports.set(work, Report { at: self.time.wall(), ended, problem, waiting, wake });
+            self.end(work, look, ended == Ended::Gone);
+            match result {
+                Ok(None) => Verdict::Forget,
+                Ok(Some(wake)) => Verdict::Settled { wake },
+                Err(error) => Verdict::Retry { after: error.retry() },
+            }
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// `None`: the object is gone.
+    async fn decide_and_apply(
+        &self,
+        machine: &AnyMachine,
+        work: &Work,
+        look: &mut Look,
+    ) -> Result<Option<Wake>, Error> {
+        self.catch_up(work, &mut look.awaited).await?;
+        for is_second in [false, true] {
+            let Some(me) = self.caches.get(&work.kind, &work.key) else { return Ok(None) };
+            if look.refused_uid != me.uid() {
+                look.refusals.clear();
+            }
+            let mut plan = self.decide(machine, &me, &look.refusals)?;
+            look.waiting = std::mem::take(&mut plan.waiting);
+            let wake = plan.wake;
+            let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
+            look.acted |= !writes.is_empty();
+            look.awaited.extend(writes);
+            if lost_notes > 0 {
+                let labels = MachineLabels { machine: machine.name() };
+                self.metrics.lost_notes.get_or_create(&labels).inc_by(lost_notes as u64);
+                tracing::warn!(lost_notes, "Events could not be written");
+            }
+            if let Some(failure) = failure {
+                return Err(Error::Request(failure));
+            }
+            let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
+                return Ok(Some(wake));
+            };
+            tracing::info!(failure = %refused, "the API server refused a step for good");
+            me.uid().clone_into(&mut look.refused_uid);
+            look.refusals.extend(refusals);
+            // A decision that insists on what it knows to be refused is slowed down like any other failure.
+            if is_second {
+                return Err(Error::Request(refused));
+            }
+            self.catch_up(work, &mut look.awaited).await?;
+        }
+        Ok(Some(Wake::OnChange))
+    }
+
+    fn decide(
+        &self,
+        machine: &AnyMachine,
+        me: &Arc<Object>,
+        refusals: &[Refusal],
+    ) -> Result<BoundPlan, Error> {
+        let input = Input { view: &*self.caches, me, refusals };
+        let now = self.time.wall();
+        let decided = catch_unwind(AssertUnwindSafe(|| machine.plan(&input, now)));
+        let decided = decided.map_err(|panic| Error::Panicked {
+            machine: machine.name(),
+            about: me.reference().to_string(),
+            problem: told(&*panic),
+        })?;
+        Ok(decided?)
+    }
+
+    async fn apply(&self, machine: &AnyMachine, plan: BoundPlan, me: &Arc<Object>) -> Result<Outcome, Error> {
+        let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
+        while let Some(request) = applying.ask() {
+            // What is sent is sent; but whoever no longer leads sends nothing new.
+            if !self.leading.load(Ordering::SeqCst) {
+                return Err(Error::Deposed { about: me.reference().to_string() });
+            }
+            let method = request.method().to_string();
+            tracing::debug!(method, uri = %request.uri(), "asks");
+            let answer = self.wire.send(request).await;
+            let code = answer.as_ref().map_or(0, |reply| reply.code.into());
+            let labels = RequestLabels { machine: machine.name(), method, code };
+            self.metrics.requests.get_or_create(&labels).inc();
+            match &answer {
+                Ok(reply) => applying.answer(Answer::Received {
+                    code: reply.code,
+                    retry_after: reply.retry_after,
+                    body: &reply.body,
+                }),
+                Err(lost) => applying.answer(Answer::Lost(&lost.to_string())),
+            }
+        }
+        Ok(applying.finish())
+    }
+
+    /// Waits until the caches show what was written; what they have shown is awaited no more.
+    async fn catch_up(&self, work: &Work, awaited: &mut Vec<Written>) -> Result<(), Error> {
+        if self.guards.read_your_writes {
+            caught_up(&self.caches, awaited).await.map_err(|written| Error::Behind {
+                about: format!("{} {}", work.kind, work.key),
+                missing: format!("{} {} at {}", written.kind, written.key, written.resource_version),
+                waited: expectations::CATCH_UP + expectations::LIST,
+            })?;
+        }
+        self.remember_own(work, awaited);
+        awaited.clear();
+        Ok(())
+    }
+
+    fn begin(&self, work: &Work, resync: bool) -> Look {
+        let mut memories = self.memories();
+        let memory = memories.entry(work.clone()).or_default();
+        memory.running = true;
+        // What was refused for good may be allowed by now, and nothing would tell us: the resync asks again.
+        if resync {
+            memory.refusals.clear();
+        }
+        Look {
+            refusals: memory.refusals.clone(),
+            refused_uid: memory.refused_uid.clone(),
+            awaited: std::mem::take(&mut memory.awaited),
+            ..Look::default()
+        }
+    }
+
+    fn remember_own(&self, work: &Work, writes: &[Written]) {
+        let mut memories = self.memories();
+        let Some(memory) = memories.get_mut(work) else { return };
+        for Written { kind, key, resource_version, .. } in writes {
+            memory.own.insert((kind.clone(), key.clone()), resource_version.clone());
+        }
+    }
+
+    fn end(&self, work: &Work, look: Look, gone: bool) {
+        self.remember_own(work, &look.awaited);
+        let mut memories = self.memories();
+        let Some(memory) = memories.get_mut(work) else { return };
+        memory.running = false;
+        let news = std::mem::take(&mut memory.unsorted);
+        let is_news = news.into_iter().any(|(kind, key, version)| !memory.is_own(kind, key, &version));
+        memory.refusals = if is_news { Vec::new() } else { look.refusals };
+        memory.refused_uid = look.refused_uid;
+        memory.awaited = look.awaited;
+        if gone || (memory.refusals.is_empty() && memory.awaited.is_empty()) {
+            memories.remove(work);
+        }
+    }
+
+    /// Takes note that something an object's decision looks at has changed: refusals are valid only until then.
+    pub(crate) fn note_change(&self, work: &Work, change: &Change) {
+        let mut memories = self.memories();
+        let (Some(memory), Some(newest)) = (memories.get_mut(work), change.newest()) else { return };
+        let (kind, key) = (newest.kind().clone(), newest.key());
+        let version = newest.resource_version().to_owned();
+        if memory.running {
+            memory.unsorted.insert((kind, key, version));
+        } else if !memory.is_own(kind, key, &version) {
+            memory.refusals.clear();
+        }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn is_own(&self, kind: Kind, key: Key, version: &str) -> bool {
+        self.own.get(&(kind, key)).is_some_and(|own| own == version)
+    }
+}
+
+/// What a panic said.
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

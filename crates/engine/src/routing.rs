@@ -1,0 +1,189 @@
+//! Whom a change concerns: from an object that is not as it was to the objects that must be looked at again.
+//!
+//! An end counts like any other change, and both what the object said before and what it says now are asked: a child
+//! that changes hands concerns both.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use pawl_api::meta::Kind;
+use pawl_machines::machine::{AnyMachine, Depth, EVERY, Primary, Wakes, Watch};
+use pawl_machines::object::{Key, Object};
+use pawl_machines::view::{View, group_of};
+
+use crate::caches::Change;
+use crate::queue::Work;
+
+/// The machines, by place.
+#[derive(Clone, Debug)]
+pub struct Router {
+    machines: Arc<[AnyMachine]>,
+}
+
+/// What must be watched of one kind, for all machines together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub kind: Kind,
+    pub depth: Depth,
+    pub labels: BTreeSet<&'static str>,
+}
+
+impl Router {
+    pub fn new(machines: Vec<AnyMachine>) -> Self {
+        Self { machines: machines.into() }
+    }
+
+    pub fn machines(&self) -> &[AnyMachine] {
+        &self.machines
+    }
+
+    pub fn machine(&self, work: &Work) -> Option<&AnyMachine> {
+        self.machines.get(work.machine)
+    }
+
+    /// The kinds that are named, each once, as deep as the one who looks deepest.
+    pub fn needs(&self) -> Vec<Need> {
+        let mut needs: Vec<Need> = Vec::new();
+        for (_, kind, depth, labels) in self.named() {
+            match needs.iter_mut().find(|need| need.kind == *kind) {
+                Some(need) => {
+                    need.depth = need.depth.max(depth);
+                    need.labels.extend(labels);
+                }
+                None => {
+                    needs.push(Need { kind: kind.clone(), depth, labels: labels.iter().copied().collect() })
+                }
+            }
+        }
+        needs
+    }
+
+    /// The machines that look at a kind.
+    pub fn looking_at<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = usize> + 'a {
+        let looks = move |machine: &AnyMachine| {
+            looks_at_everything(machine)
+                || machine.description().primary == Primary::One(kind.clone())
+                || machine.description().watches.iter().any(|watch| watch.kind == *kind)
+        };
+        self.machines.iter().enumerate().filter(move |(_, machine)| looks(machine)).map(|(place, _)| place)
+    }
+
+    /// Whether some machine looks at every kind there is.
+    pub fn needs_everything(&self) -> bool {
+        self.machines.iter().any(looks_at_everything)
+    }
+
+    /// The kinds that a machine must have seen before it decides anything, beside "every".
+    pub fn kinds_of(&self, place: usize) -> Vec<&Kind> {
+        self.named().filter(|(machine, ..)| *machine == place).map(|(_, kind, ..)| kind).collect()
+    }
+
+    /// Everything that must be looked at because of this change.
+    pub fn woken(&self, change: &Change, view: &dyn View) -> BTreeSet<Work> {
+        let mut woken = BTreeSet::new();
+        let Some(newest) = change.newest() else { return woken };
+        for (place, machine) in self.machines.iter().enumerate() {
+            let mut wake = |kind: &Kind, key: Key| {
+                woken.insert(Work { machine: place, kind: kind.clone(), key });
+            };
+            let description = machine.description();
+            match &description.primary {
+                Primary::One(kind) if kind == newest.kind() => wake(kind, newest.key()),
+                Primary::One(_) => {}
+                Primary::Every => {
+                    wake(newest.kind(), newest.key());
+                    wake_family(change, view, &mut wake);
+                }
+            }
+            let Primary::One(primary) = &description.primary else { continue };
+            for watch in &description.watches {
+                if watch.kind != *newest.kind() && watch.kind != EVERY {
+                    continue;
+                }
+                for version in [&change.before, &change.after].into_iter().flatten() {
+                    for key in concerned(machine, watch, primary, version, view) {
+                        wake(primary, key);
+                    }
+                }
+            }
+        }
+        woken
+    }
+
+    fn named(&self) -> impl Iterator<Item = (usize, &Kind, Depth, &'static [&'static str])> {
+        self.machines.iter().enumerate().flat_map(|(place, machine)| {
+            let description = machine.description();
+            let primary = match &description.primary {
+                Primary::One(kind) => Some((place, kind, description.depth, &[] as &[_])),
+                Primary::Every => None,
+            };
+            let watches = description.watches.iter().filter(|watch| watch.kind != EVERY);
+            primary
+                .into_iter()
+                .chain(watches.map(move |watch| (place, &watch.kind, watch.depth, watch.labels)))
+        })
+    }
+}
+
+pub fn looks_at_everything(machine: &AnyMachine) -> bool {
+    let description = machine.description();
+    description.primary == Primary::Every || description.watches.iter().any(|watch| watch.kind == EVERY)
+}
+
+/// For machines on every kind: the owners of an object, and what it owns.
+fn wake_family(change: &Change, view: &dyn View, wake: &mut impl FnMut(&Kind, Key)) {
+    for version in [&change.before, &change.after].into_iter().flatten() {
+        for owner in version.owners() {
+            if let Some(kind) = view.resolve(&owner.api_version, &owner.kind) {
+                wake(&kind, owner_key(&kind, owner, version));
+            }
+        }
+    }
+    // Dependents care whether it is there, going or gone, not what it says.
+    let presence = |version: &Option<Arc<Object>>| {
+        version.as_ref().map(|object| (object.uid().to_owned(), object.is_deleting()))
+    };
+    if presence(&change.before) != presence(&change.after) {
+        for version in [&change.before, &change.after].into_iter().flatten() {
+            for dependent in view.dependents(version.uid()) {
+                wake(dependent.kind(), dependent.key());
+            }
+        }
+    }
+}
+
+fn concerned(
+    machine: &AnyMachine,
+    watch: &Watch,
+    primary: &Kind,
+    object: &Arc<Object>,
+    view: &dyn View,
+) -> Vec<Key> {
+    match watch.wakes {
+        Wakes::Controller => object
+            .controller()
+            .filter(|owner| owner.kind == primary.kind && group_of(&owner.api_version) == primary.group)
+            .map(|owner| owner_key(primary, owner, object))
+            .into_iter()
+            .collect(),
+        Wakes::Labels { namespace, name } => {
+            let Some(name) = object.label(name) else { return Vec::new() };
+            let namespace = match namespace {
+                Some(label) => object.label(label),
+                None => object.namespace(),
+            };
+            vec![Key::new(namespace.filter(|_| primary.namespaced), name)]
+        }
+        Wakes::By(wakes) => catch_unwind(AssertUnwindSafe(|| wakes(object, view))).unwrap_or_else(|_| {
+            tracing::error!(machine = machine.name(), kind = %object.kind(), key = %object.key(),
+                "panicked when asked whom a change concerns");
+            Vec::new()
+        }),
+    }
+}
+
+fn owner_key(kind: &Kind, owner: &OwnerReference, child: &Object) -> Key {
+    Key::new(child.namespace().filter(|_| kind.namespaced), &owner.name)
+}

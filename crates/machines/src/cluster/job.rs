@@ -1,0 +1,584 @@
+//! What is the next thing to do for a Job: which Pods to make or delete, what to count, when is it over?
+//!
+//! ```text
+//! Pods run ─▶ a Pod ends ─▶ its UID stands in status.uncountedTerminatedPods
+//!                           ─▶ its finalizer goes ─▶ it is counted (once, whatever crashes in between)
+//! enough succeeded     ─▶ SuccessCriteriaMet ─▶ no Pod is left ─▶ Complete
+//! too many failed, … ─▶ FailureTarget      ─▶ no Pod is left ─▶ Failed
+//! ```
+//! Statuses, reasons, messages and Events are those of Kubernetes' own Job controller, as recorded from it in
+//! `job/observed.json`. Not here: a back-off limit per index, success policies, adoption of Pods by labels.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::meta::Kind;
+
+use crate::backoff;
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::object::Object;
+use crate::plan::{Note, Plan, Propagation, Step, Waiting};
+use crate::view::Input;
+
+mod indexes;
+pub mod orphans;
+mod pods;
+#[cfg(test)]
+mod tests;
+
+use indexes::Indexes;
+use pods::{Action, Seen};
+
+pub const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
+pub const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
+
+/// Keeps a Pod until its result has been counted.
+pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// Who a Job's `managedBy` names when it means this controller.
+const MANAGER: &str = "kubernetes.io/job-controller";
+
+/// How long a failed Pod holds up its replacement, doubling up to the longest: Kubernetes' own figures.
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
+
+/// Pods made or deleted, and results recorded, by one decision: Kubernetes' own figure. The rest follows at once.
+const MAX_AT_ONCE: usize = 500;
+
+/// How long until a Pod that the API server refused is tried again; what it objected to is for a person to change.
+const REFUSED_RETRY: Duration = Duration::from_mins(1);
+
+/// Runs Jobs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Jobs;
+
+/// A Job and its Pods.
+#[derive(Debug)]
+pub struct Observed {
+    me: Arc<Object>,
+    job: Arc<Job>,
+    pods: Vec<Seen>,
+    /// Why the API server does not want the Pods, in its own words.
+    refused: Option<String>,
+}
+
+impl Machine for Jobs {
+    type Kind = Job;
+    type Observed = Observed;
+    type Status = JobStatus;
+
+    fn description(&self) -> Description {
+        Description {
+            name: "job",
+            primary: Primary::One(JOB),
+            depth: Depth::Full,
+            watches: vec![Watch::owned(POD)],
+            finalizer: None,
+            phases: None,
+            writes: vec![
+                Write::main(JOB, &["delete"]),
+                Write::status(JOB),
+                Write::main(POD, &["create", "delete", "patch"]),
+            ],
+        }
+    }
+
+    fn observe(&self, input: &Input<'_>, job: &Arc<Job>) -> Observed {
+        let me = Arc::clone(input.me);
+        let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == me.uid());
+        let pods = input.view.owned(&POD, me.uid()).into_iter().filter(ours).filter_map(Seen::of).collect();
+        let refused = input.refusals.iter().find(|refusal| refusal.kind == POD);
+        let refused = refused.map(|refusal| refusal.failure.message.clone());
+        Observed { me, job: Arc::clone(job), pods, refused }
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<JobStatus> {
+        let Some(spec) = &observed.job.spec else { return Plan::rest() };
+        if spec.managed_by.as_deref().is_some_and(|manager| manager != MANAGER) {
+            return Plan::rest();
+        }
+        let status = observed.job.status.clone().unwrap_or_default();
+        if observed.me.is_deleting() {
+            return release_all(observed);
+        }
+        if let Some(end) = finished_at(&status) {
+            return after_the_end(observed, spec, end, now);
+        }
+        Round::begin(observed, spec, status, now).finish()
+    }
+}
+
+/// Nothing is counted any more: the Pods need not be kept for it.
+fn release_all(observed: &Observed) -> Plan<JobStatus> {
+    let tracked = observed.pods.iter().filter(|pod| pod.is_tracked());
+    Plan { steps: tracked.take(MAX_AT_ONCE).map(Seen::release).collect(), ..Plan::rest() }
+}
+
+fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Timestamp) -> Plan<JobStatus> {
+    let plan = release_all(observed);
+    let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
+    let goes_at = later(end, seconds(i64::from(ttl)));
+    if goes_at > now {
+        return plan.wake_at(goes_at);
+    }
+    plan.then(Step::Delete {
+        target: observed.me.reference(),
+        resource_version: Some(observed.me.resource_version().to_owned()),
+        propagation: Propagation::Foreground,
+        only_if_gone: vec![],
+    })
+}
+
+/// One look at a Job that is not over.
+struct Round<'a> {
+    observed: &'a Observed,
+    spec: &'a JobSpec,
+    now: Timestamp,
+    status: JobStatus,
+    plan: Plan<JobStatus>,
+    /// UIDs that this round's status says are ended; counted in the next, once it is written.
+    uncounted: Uncounted,
+    indexes: Indexes,
+    /// Pods whose finalizer this round takes off.
+    released: BTreeSet<&'a str>,
+    /// Pods that this round deletes.
+    deleted: BTreeSet<&'a str>,
+    created: i32,
+}
+
+#[derive(Default)]
+struct Uncounted {
+    succeeded: Vec<String>,
+    failed: Vec<String>,
+}
+
+impl Uncounted {
+    fn len(&self) -> usize {
+        self.succeeded.len().saturating_add(self.failed.len())
+    }
+}
+
+/// Why a Job ends.
+struct Verdict {
+    success: bool,
+    reason: String,
+    message: String,
+}
+
+impl<'a> Round<'a> {
+    fn begin(observed: &'a Observed, spec: &'a JobSpec, status: JobStatus, now: Timestamp) -> Self {
+        let completed = status.completed_indexes.as_deref().unwrap_or_default();
+        let indexes = Indexes::parse(completed, spec.completions.unwrap_or_default());
+        Self {
+            observed,
+            spec,
+            now,
+            status,
+            plan: Plan::rest(),
+            uncounted: Uncounted::default(),
+            indexes,
+            released: BTreeSet::new(),
+            deleted: BTreeSet::new(),
+            created: 0,
+        }
+    }
+
+    fn finish(mut self) -> Plan<JobStatus> {
+        self.suspend_or_resume();
+        self.count();
+        let verdict = self.verdict();
+        match &verdict {
+            Some(verdict) => self.wind_down(verdict),
+            None if self.is_suspended() => self.delete_active(usize::MAX),
+            None => self.keep_running(),
+        }
+        self.report(verdict.as_ref());
+        self.plan.status(self.status)
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.spec.completion_mode.as_deref() == Some("Indexed") && self.spec.completions.is_some()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+
+    /// Whether a Pod on its way out is replaced only once it has ended.
+    fn only_replaces_failed(&self) -> bool {
+        self.spec.pod_replacement_policy.as_deref() == Some("Failed")
+            || self.spec.pod_failure_policy.is_some()
+    }
+
+    fn suspend_or_resume(&mut self) {
+        let was = condition(&self.status, "Suspended").is_some_and(|one| one.status == "True");
+        if self.is_suspended() && self.ending().is_none() {
+            self.status.start_time = None;
+            if !was {
+                self.set_condition("Suspended", "True", "JobSuspended", "Job suspended");
+                self.note(Note::normal("Suspended", "Job suspended"));
+            }
+            return;
+        }
+        if was {
+            self.set_condition("Suspended", "False", "JobResumed", "Job resumed");
+            self.note(Note::normal("Resumed", "Job resumed"));
+        }
+        if self.status.start_time.is_none() {
+            self.status.start_time = Some(Time(self.now));
+        }
+    }
+
+    /// Counts what was recorded as ended before, and records what has ended since.
+    fn count(&mut self) {
+        let recorded = self.status.uncounted_terminated_pods.take().unwrap_or_default();
+        let (succeeded, failed) =
+            (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
+        add(&mut self.status.succeeded, succeeded.len());
+        add(&mut self.status.failed, failed.len());
+        let recorded: BTreeSet<String> = succeeded.into_iter().chain(failed).collect();
+
+        let persisted = self.indexes.clone();
+        let mut completed = Vec::new();
+        for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
+            let counted = if recorded.contains(pod.uid()) {
+                true
+            } else if pod.has_succeeded() && self.is_indexed() {
+                let index = pod.index().filter(|index| Some(*index) < self.spec.completions);
+                completed.extend(index);
+                // An index is recorded in the status itself; one that cannot be is of no use to anybody.
+                index.is_none_or(|index| persisted.contains(index))
+            } else if self.uncounted.len() >= MAX_AT_ONCE {
+                false
+            } else if pod.has_succeeded() {
+                self.uncounted.succeeded.push(pod.uid().to_owned());
+                false
+            } else if self.counts_as_failed(pod) {
+                self.record_failure(pod)
+            } else {
+                false
+            };
+            if counted && self.released.len() < MAX_AT_ONCE {
+                self.plan.steps.push(pod.release());
+                self.released.insert(pod.uid());
+            }
+        }
+        if let (true, Some(completions)) = (self.is_indexed(), self.spec.completions) {
+            self.indexes.insert_all(completed, completions);
+            self.status.succeeded = some(self.indexes.len());
+            self.status.completed_indexes = Some(self.indexes.to_string()).filter(|text| !text.is_empty());
+        }
+    }
+
+    fn counts_as_failed(&self, pod: &Seen) -> bool {
+        pod.has_failed() || (pod.is_terminating() && !self.only_replaces_failed())
+    }
+
+    /// Whether the Pod needs no further record.
+    fn record_failure(&mut self, pod: &Seen) -> bool {
+        let ignored = self.action(pod).is_some_and(|(action, _)| action == Action::Ignore);
+        // Kubernetes stopped these itself: resuming must not find the back-off limit used up.
+        let suspended = self.is_suspended() && pod.is_terminating();
+        if !ignored && !suspended {
+            self.uncounted.failed.push(pod.uid().to_owned());
+        }
+        ignored || suspended
+    }
+
+    fn action(&self, pod: &Seen) -> Option<(Action, String)> {
+        pod.judged(self.spec.pod_failure_policy.as_ref()?)
+    }
+
+    fn succeeded(&self) -> i32 {
+        self.status.succeeded.unwrap_or_default().saturating_add(count(self.uncounted.succeeded.len()))
+    }
+
+    fn failed(&self) -> i32 {
+        self.status.failed.unwrap_or_default().saturating_add(count(self.uncounted.failed.len()))
+    }
+
+    /// A verdict that was reached before stands.
+    fn ending(&self) -> Option<Verdict> {
+        let stands = |type_: &str, success| {
+            let found = condition(&self.status, type_).filter(|one| one.status == "True")?;
+            let (reason, message) = (found.reason.clone(), found.message.clone());
+            Some(Verdict {
+                success,
+                reason: reason.unwrap_or_default(),
+                message: message.unwrap_or_default(),
+            })
+        };
+        stands("FailureTarget", false).or_else(|| stands("SuccessCriteriaMet", true))
+    }
+
+    fn verdict(&mut self) -> Option<Verdict> {
+        if let Some(verdict) = self.ending() {
+            return Some(verdict);
+        }
+        let verdict = self.new_verdict()?;
+        let type_ = if verdict.success { "SuccessCriteriaMet" } else { "FailureTarget" };
+        self.set_condition(type_, "True", &verdict.reason, &verdict.message);
+        Some(verdict)
+    }
+
+    fn new_verdict(&self) -> Option<Verdict> {
+        let failure = |reason: &str, message: String| {
+            Some(Verdict { success: false, reason: reason.to_owned(), message })
+        };
+        let failed = self.observed.pods.iter().filter(|pod| pod.is_tracked() && pod.has_failed());
+        for pod in failed {
+            if let Some((Action::FailJob, message)) = self.action(pod) {
+                return failure("PodFailurePolicy", message);
+            }
+        }
+        if self.failed() > self.backoff_limit() || self.restarts_exceed_limit() {
+            return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit".to_owned());
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= self.now) {
+            let message = "Job was active longer than specified deadline".to_owned();
+            return failure("DeadlineExceeded", message);
+        }
+        let complete = match self.spec.completions {
+            Some(completions) => self.succeeded() >= completions,
+            None => self.succeeded() > 0 && self.active().next().is_none(),
+        };
+        let message = "Reached expected number of succeeded pods".to_owned();
+        (complete && !self.is_suspended()).then(|| Verdict {
+            success: true,
+            reason: "CompletionsReached".to_owned(),
+            message,
+        })
+    }
+
+    fn backoff_limit(&self) -> i32 {
+        self.spec.backoff_limit.unwrap_or(6)
+    }
+
+    /// With `OnFailure` containers are restarted in place, and every restart is a retry.
+    fn restarts_exceed_limit(&self) -> bool {
+        let policy = self.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+        if policy != Some("OnFailure") {
+            return false;
+        }
+        let restarts = self.active().fold(0_i32, |sum, pod| sum.saturating_add(pod.restarts()));
+        restarts > 0 && restarts >= self.backoff_limit()
+    }
+
+    fn deadline(&self) -> Option<Timestamp> {
+        let limit = self.spec.active_deadline_seconds?;
+        let started = self.status.start_time.as_ref()?.0;
+        Some(later(started, seconds(limit)))
+    }
+
+    fn active(&self) -> impl Iterator<Item = &'a Seen> {
+        let observed = self.observed;
+        observed.pods.iter().filter(|pod| pod.is_active())
+    }
+
+    /// What still runs has no purpose any more. When the Job failed it counts as failed, as in Kubernetes.
+    fn wind_down(&mut self, verdict: &Verdict) {
+        if !verdict.success {
+            let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
+            let unrecorded = |pod: &&Seen| {
+                pod.is_tracked()
+                    && !self.released.contains(pod.uid())
+                    && !recorded.contains(&pod.uid().to_owned())
+            };
+            let counted: Vec<String> =
+                self.active().filter(unrecorded).take(MAX_AT_ONCE).map(|pod| pod.uid().to_owned()).collect();
+            self.uncounted.failed.extend(counted);
+        }
+        self.delete_active(usize::MAX);
+    }
+
+    fn keep_running(&mut self) {
+        if let Some(deadline) = self.deadline() {
+            self.wake_at(deadline);
+        }
+        let active = count(self.active().count());
+        let parallelism = self.spec.parallelism.unwrap_or(1).max(0);
+        let wanted = match self.spec.completions {
+            Some(completions) => parallelism.min(completions.saturating_sub(self.succeeded())).max(0),
+            // Workers on a queue: once one says that it is done, no new ones are needed.
+            None if self.succeeded() > 0 => active.min(parallelism),
+            None => parallelism,
+        };
+        if active > wanted {
+            let surplus = usize::try_from(active.saturating_sub(wanted)).unwrap_or_default();
+            return self.delete_active(surplus);
+        }
+        let leaving = self.observed.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let held = if self.only_replaces_failed() { count(leaving) } else { 0 };
+        let missing = wanted.saturating_sub(active).saturating_sub(held).max(0);
+        if missing > 0 {
+            self.create(usize::try_from(missing).unwrap_or_default());
+        }
+    }
+
+    fn create(&mut self, missing: usize) {
+        let ready_at = self.backed_off_until();
+        if ready_at > self.now {
+            let why = "a Pod failed, and its replacement backs off".to_owned();
+            self.plan.waiting.push(Waiting::Time { at: ready_at, why });
+            return self.wake_at(ready_at);
+        }
+        if let Some(message) = &self.observed.refused {
+            self.plan.notes.push(Note::warning("FailedCreate", format!("Error creating: {message}")));
+            return self.wake_at(later(self.now, REFUSED_RETRY));
+        }
+        let me = &self.observed.me;
+        let taken: BTreeSet<&str> = self.observed.pods.iter().map(|pod| pod.object.name()).collect();
+        let mut used = BTreeSet::new();
+        for index in self.vacancies(missing.min(MAX_AT_ONCE)) {
+            // An attempt's name is free once its Pod is deleted: by then it is counted, or never ran to an end.
+            let first = if index.is_some() { 0 } else { self.failed().saturating_add(self.succeeded()) };
+            let free = |name: &String| !taken.contains(name.as_str()) && !used.contains(name);
+            let Some(name) = (first..i32::MAX).map(|attempt| pods::name(me, index, attempt)).find(free)
+            else {
+                continue;
+            };
+            self.plan.steps.push(pods::create(me, &name, index));
+            self.plan.notes.push(Note::normal("SuccessfulCreate", format!("Created pod: {name}")));
+            used.insert(name);
+            self.created = self.created.saturating_add(1);
+        }
+    }
+
+    /// For whom Pods are missing: the lowest indexes without one, or nobody in particular.
+    fn vacancies(&self, missing: usize) -> Vec<Option<i32>> {
+        let (true, Some(completions)) = (self.is_indexed(), self.spec.completions) else {
+            return vec![None; missing];
+        };
+        let busy = |pod: &&Seen| pod.is_active() || (self.only_replaces_failed() && pod.is_terminating());
+        let busy: BTreeSet<i32> = self.observed.pods.iter().filter(busy).filter_map(Seen::index).collect();
+        let vacant = self.indexes.missing(completions).filter(|index| !busy.contains(index));
+        vacant.take(missing).map(Some).collect()
+    }
+
+    /// When the next Pod may be made: failures since the last success, as far as their Pods are still there, hold it up.
+    fn backed_off_until(&self) -> Timestamp {
+        let ends = |wanted: fn(&Seen) -> bool| {
+            self.observed.pods.iter().filter(move |pod| wanted(pod)).filter_map(Seen::finished_at)
+        };
+        let succeeded = ends(Seen::has_succeeded).max();
+        let failures: Vec<Timestamp> =
+            ends(Seen::has_failed).filter(|failed| succeeded.is_none_or(|at| *failed > at)).collect();
+        let Some(last) = failures.iter().max() else { return self.now };
+        let attempts = u32::try_from(failures.len()).unwrap_or(u32::MAX);
+        later(*last, backoff::doubling(FIRST_BACKOFF, attempts, LONGEST_BACKOFF))
+    }
+
+    /// Deletes up to `surplus` active Pods: first those that have done least.
+    fn delete_active(&mut self, surplus: usize) {
+        let mut active: Vec<&Seen> = self.active().collect();
+        active.sort_by_key(|pod| {
+            let age = std::cmp::Reverse((pod.index(), pod.created_at()));
+            (pod.is_ready(), pod.is_running(), age, pod.object.name().to_owned())
+        });
+        for pod in active.into_iter().take(surplus.min(MAX_AT_ONCE)) {
+            self.plan.steps.push(Step::Delete {
+                target: pod.object.reference(),
+                resource_version: None,
+                propagation: Propagation::Background,
+                only_if_gone: vec![],
+            });
+            let name = pod.object.name();
+            self.plan.notes.push(Note::normal("SuccessfulDelete", format!("Deleted pod: {name}")));
+            self.deleted.insert(pod.uid());
+        }
+    }
+
+    /// Writes what is so once this round's steps are done.
+    fn report(&mut self, verdict: Option<&Verdict>) {
+        let stays = |pod: &&Seen| !self.deleted.contains(pod.uid());
+        let active = count(self.active().filter(stays).count()).saturating_add(self.created);
+        let ready = count(self.active().filter(stays).filter(|pod| pod.is_ready()).count());
+        let leaving = self.observed.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let terminating = count(leaving.saturating_add(self.deleted.len()));
+        let uncounted = std::mem::take(&mut self.uncounted);
+        let settled = uncounted.len() == 0;
+        let kept =
+            self.observed.pods.iter().any(|pod| pod.is_tracked() && !self.released.contains(pod.uid()));
+        self.status.active = some(active);
+        self.status.ready = Some(ready);
+        self.status.terminating = Some(terminating);
+        self.status.uncounted_terminated_pods = Some(UncountedTerminatedPods {
+            succeeded: Some(uncounted.succeeded).filter(|uids| !uids.is_empty()),
+            failed: Some(uncounted.failed).filter(|uids| !uids.is_empty()),
+        });
+        let Some(verdict) = verdict.filter(|_| settled && !kept && active == 0 && terminating == 0) else {
+            return;
+        };
+        if verdict.success {
+            self.set_condition("Complete", "True", &verdict.reason, &verdict.message);
+            self.status.completion_time = Some(Time(self.now));
+            self.note(Note::normal("Completed", "Job completed"));
+        } else {
+            self.set_condition("Failed", "True", &verdict.reason, &verdict.message);
+            self.note(Note::warning(verdict.reason.clone(), verdict.message.clone()));
+        }
+        if let Some(ttl) = self.spec.ttl_seconds_after_finished {
+            self.wake_at(later(self.now, seconds(i64::from(ttl))));
+        }
+    }
+
+    fn set_condition(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
+        let new = JobCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_probe_time: Some(Time(self.now)),
+            last_transition_time: Some(Time(self.now)),
+        };
+        let conditions = self.status.conditions.get_or_insert_default();
+        match conditions.iter_mut().find(|one| one.type_ == type_) {
+            Some(one) => *one = new,
+            None => conditions.push(new),
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        self.plan.notes.push(note.once(self.observed.me.generation().to_string()));
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.plan.wake = self.plan.wake.earliest(crate::plan::Wake::At(at));
+    }
+}
+
+fn condition<'a>(status: &'a JobStatus, type_: &str) -> Option<&'a JobCondition> {
+    status.conditions.as_deref()?.iter().find(|one| one.type_ == type_)
+}
+
+/// When a Job ended, if it has.
+fn finished_at(status: &JobStatus) -> Option<Timestamp> {
+    let ended = |type_| condition(status, type_).filter(|one| one.status == "True");
+    let end = ended("Complete").or_else(|| ended("Failed"))?;
+    Some(end.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
+}
+
+fn add(counter: &mut Option<i32>, more: usize) {
+    *counter = some(counter.unwrap_or_default().saturating_add(count(more)));
+}
+
+/// Kubernetes leaves these counters out when they are zero.
+fn some(counter: i32) -> Option<i32> {
+    Some(counter).filter(|counter| *counter != 0)
+}
+
+fn count(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}

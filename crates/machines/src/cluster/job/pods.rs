@@ -1,0 +1,240 @@
+//! The Pods of a Job: what one sighting of a Pod says, and how a new one is written.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{
+    PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use pawl_api::meta::names;
+use serde_json::{Value, json};
+
+use super::TRACKING;
+use crate::object::Object;
+use crate::plan::{Adopt, Part, Step};
+
+/// Which index of an Indexed Job a Pod works on; an annotation and a label.
+pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// 32 bits: two of the Pods that one Job ever has share a name with odds of one in millions, and then the later one
+/// only waits for the earlier to be deleted.
+const NAME_HEX: usize = 8;
+
+/// A Pod as it was last seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) object: Arc<Object>,
+    pod: Arc<Pod>,
+}
+
+impl Seen {
+    pub(super) fn of(object: Arc<Object>) -> Option<Self> {
+        let pod = object.parse::<Pod>().ok()?;
+        Some(Self { object, pod })
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.object.uid()
+    }
+
+    /// Whether its result may still have to be counted.
+    pub(super) fn is_tracked(&self) -> bool {
+        self.object.has_finalizer(TRACKING)
+    }
+
+    fn phase(&self) -> &str {
+        self.pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+    }
+
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.phase() == "Succeeded"
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.phase() == "Failed"
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.phase() == "Running"
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_succeeded() || self.has_failed()
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        !self.is_over() && !self.object.is_deleting()
+    }
+
+    pub(super) fn is_terminating(&self) -> bool {
+        !self.is_over() && self.object.is_deleting()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        let conditions = self.pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True")
+    }
+
+    pub(super) fn index(&self) -> Option<i32> {
+        self.object.annotation(INDEX)?.parse().ok().filter(|index| *index >= 0)
+    }
+
+    pub(super) fn created_at(&self) -> Option<Timestamp> {
+        self.object.meta().creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// When its last container ended; as a last resort, when it was made.
+    pub(super) fn finished_at(&self) -> Option<Timestamp> {
+        let ended = self.containers().filter_map(|container| {
+            Some(container.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)
+        });
+        let deleted = self.object.meta().deletion_timestamp.as_ref().map(|time| time.0);
+        ended.max().or(deleted).or_else(|| self.created_at())
+    }
+
+    pub(super) fn restarts(&self) -> i32 {
+        self.containers().fold(0, |sum, container| sum.saturating_add(container.restart_count))
+    }
+
+    /// Init containers and containers.
+    fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        let status = self.pod.status.as_ref();
+        let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
+        let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+        init.iter().chain(main)
+    }
+
+    /// Takes the tracking finalizer off, of exactly the version that was seen.
+    pub(super) fn release(&self) -> Step {
+        let kept: Vec<_> = self.object.finalizers().iter().filter(|held| *held != TRACKING).collect();
+        Step::Patch {
+            target: self.object.reference(),
+            resource_version: Some(self.object.resource_version().to_owned()),
+            patch: json!({"metadata": {"finalizers": kept}}),
+            part: Part::Main,
+        }
+    }
+
+    /// What a pod failure policy says of this failed Pod, if a rule matches it.
+    pub(super) fn judged(&self, policy: &PodFailurePolicy) -> Option<(Action, String)> {
+        policy.rules.iter().enumerate().find_map(|(at, rule)| {
+            let action = Action::parse(&rule.action);
+            let matched = self.matched_exit(rule).or_else(|| self.matched_condition(rule))?;
+            Some((action, format!("{matched} matching {} rule at index {at}", rule.action)))
+        })
+    }
+
+    fn matched_exit(&self, rule: &PodFailurePolicyRule) -> Option<String> {
+        let wanted = rule.on_exit_codes.as_ref()?;
+        let (container, code) = self.containers().find_map(|container| {
+            let code = container.state.as_ref()?.terminated.as_ref()?.exit_code;
+            exit_matches(wanted, &container.name, code).then_some((&container.name, code))
+        })?;
+        Some(format!("Container {container} for pod {} failed with exit code {code}", self.object.key()))
+    }
+
+    fn matched_condition(&self, rule: &PodFailurePolicyRule) -> Option<String> {
+        let conditions = self.pod.status.as_ref()?.conditions.as_deref()?;
+        let found = rule.on_pod_conditions.as_deref()?.iter().find(|wanted| {
+            let status = wanted.status.as_deref().unwrap_or("True");
+            conditions.iter().any(|one| one.type_ == wanted.type_ && one.status == status)
+        })?;
+        Some(format!("Pod {} has condition {}", self.object.key(), found.type_))
+    }
+}
+
+/// What a rule of a pod failure policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    FailJob,
+    Ignore,
+    /// Also what `FailIndex` comes to in a Job without a back-off limit per index.
+    Count,
+}
+
+impl Action {
+    fn parse(text: &str) -> Self {
+        match text {
+            "FailJob" => Self::FailJob,
+            "Ignore" => Self::Ignore,
+            _ => Self::Count,
+        }
+    }
+}
+
+/// Success is no failure to match, whatever the operator says.
+fn exit_matches(wanted: &PodFailurePolicyOnExitCodesRequirement, container: &str, code: i32) -> bool {
+    let named = wanted.container_name.as_deref().is_none_or(|name| name == container);
+    let listed = wanted.values.contains(&code);
+    named && code != 0 && if wanted.operator == "NotIn" { !listed } else { listed }
+}
+
+/// The name of a Pod: the same for the same Job, index and attempt (I1).
+pub(super) fn name(job: &Object, index: Option<i32>, attempt: i32) -> String {
+    let (index, attempt) = (index.map(|index| index.to_string()), attempt.to_string());
+    let prefix = match &index {
+        Some(index) => format!("{}-{index}", job.name()),
+        None => job.name().to_owned(),
+    };
+    let parts = [job.uid(), index.as_deref().unwrap_or_default(), &attempt];
+    names::child(&prefix, &parts, NAME_HEX, names::MAX_LABEL)
+}
+
+/// A Pod from the Job's template, tracked until its result is counted.
+pub(super) fn create(job: &Object, name: &str, index: Option<i32>) -> Step {
+    let mut manifest = job.raw().pointer("/spec/template").cloned().unwrap_or_default();
+    let metadata = entry(&mut manifest, "metadata");
+    metadata["name"] = name.into();
+    metadata["namespace"] = json!(job.namespace());
+    metadata["finalizers"] = json!([TRACKING]);
+    metadata["ownerReferences"] = json!([job.controller_reference()]);
+    let labels = entry(metadata, "labels");
+    for prefix in ["batch.kubernetes.io/", ""] {
+        default(labels, &format!("{prefix}controller-uid"), job.uid());
+        default(labels, &format!("{prefix}job-name"), &names::label_value(job.name()));
+    }
+    if let Some(index) = index {
+        labels[INDEX] = index.to_string().into();
+        entry(metadata, "annotations")[INDEX] = index.to_string().into();
+        let spec = entry(&mut manifest, "spec");
+        default(spec, "hostname", &names::label(&format!("{}-{index}", job.name())));
+        for list in ["initContainers", "containers"] {
+            let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+            containers.into_iter().flatten().for_each(tell_index);
+        }
+    }
+    let kind = super::POD;
+    Step::Create { kind, manifest, adopt: Adopt::ControlledBy(job.uid().to_owned()) }
+}
+
+fn tell_index(container: &mut Value) {
+    const VARIABLE: &str = "JOB_COMPLETION_INDEX";
+    if !container.is_object() {
+        return;
+    }
+    let mut env = container.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
+    if env.iter().all(|variable| variable["name"] != VARIABLE) {
+        let field = json!({"fieldPath": format!("metadata.labels['{INDEX}']")});
+        env.push(json!({"name": VARIABLE, "valueFrom": {"fieldRef": field}}));
+        container["env"] = env.into();
+    }
+}
+
+/// The object under `key`, made where there is none.
+fn entry<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
+    if !parent.is_object() {
+        *parent = json!({});
+    }
+    let child = &mut parent[key];
+    if !child.is_object() {
+        *child = json!({});
+    }
+    child
+}
+
+fn default(fields: &mut Value, key: &str, value: &str) {
+    if fields.get(key).is_none() {
+        fields[key] = value.into();
+    }
+}

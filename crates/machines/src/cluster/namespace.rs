@@ -1,0 +1,276 @@
+//! What is left to do before a namespace that is being deleted is gone?
+//!
+//! ```text
+//! Active ─delete─▶ Terminating: everything inside is deleted ─▶ nothing is left ─▶ spec.finalizers loses `kubernetes`
+//! ```
+//! Conditions say what is awaited, in Kubernetes' words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::meta::Kind;
+
+use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
+use crate::object::{Key, Object};
+use crate::plan::{Plan, Propagation, Step, Waiting};
+use crate::view::{Input, View};
+
+pub const NAMESPACE: Kind = Kind::of("", "v1", "Namespace", "namespaces", false);
+
+/// Keeps a namespace until it is empty; in `spec.finalizers`, not in the metadata.
+pub const FINALIZER: &str = "kubernetes";
+
+/// Deletes asked for by one decision; the rest follows as these take effect.
+const MAX_AT_ONCE: usize = 500;
+
+/// Empties namespaces that are being deleted, and lets them go.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Namespaces;
+
+/// A namespace and what is in it.
+#[derive(Debug)]
+pub struct Observed {
+    me: Arc<Object>,
+    namespace: Arc<Namespace>,
+    /// Only looked at while it is being deleted.
+    content: Vec<Arc<Object>>,
+}
+
+/// Whether a label says yes.
+pub fn is_yes(label: Option<&str>) -> bool {
+    label == Some("true")
+}
+
+impl Machine for Namespaces {
+    type Kind = Namespace;
+    type Observed = Observed;
+    type Status = NamespaceStatus;
+
+    fn description(&self) -> Description {
+        Description {
+            name: "namespace",
+            primary: Primary::One(NAMESPACE),
+            depth: Depth::Full,
+            watches: vec![Watch::every(terminating_home)],
+            finalizer: None,
+            phases: None,
+            writes: vec![
+                Write::status(NAMESPACE),
+                Write { kind: NAMESPACE, part: Some("finalize"), verbs: &["update"] },
+                Write::main(EVERY, &["delete"]),
+            ],
+        }
+    }
+
+    fn observe(&self, input: &Input<'_>, namespace: &Arc<Namespace>) -> Observed {
+        let me = Arc::clone(input.me);
+        let inside = |kind: Kind| input.view.list(&kind, Some(me.name()));
+        let content = if me.is_deleting() {
+            input.view.kinds().into_iter().filter(|kind| kind.namespaced).flat_map(inside).collect()
+        } else {
+            vec![]
+        };
+        Observed { me, namespace: Arc::clone(namespace), content }
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<NamespaceStatus> {
+        let Observed { me, namespace, content } = observed;
+        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        if !me.is_deleting() || !finalizers.iter().any(|held| held == FINALIZER) {
+            return Plan::rest();
+        }
+        if content.is_empty() {
+            let others = finalizers.into_iter().filter(|held| held != FINALIZER).collect();
+            return Plan::step(Step::Finalize(others));
+        }
+        let doomed = content.iter().filter(|object| !object.is_deleting()).take(MAX_AT_ONCE);
+        let steps = doomed.map(|object| Step::Delete {
+            target: object.reference(),
+            resource_version: None,
+            propagation: Propagation::Background,
+            only_if_gone: vec![],
+        });
+        let waiting = content.iter().take(MAX_AT_ONCE).map(|object| Waiting::Object {
+            kind: object.kind().clone(),
+            key: object.key(),
+            until: "it is gone".to_owned(),
+        });
+        let mut plan = Plan { waiting: waiting.collect(), ..Plan::rest().status(status(observed, now)) };
+        plan.steps = steps.collect();
+        plan
+    }
+}
+
+/// An object's end or change matters to its namespace only while that is being deleted.
+fn terminating_home(object: &Object, view: &dyn View) -> Vec<Key> {
+    let home = object.namespace().map(|namespace| Key::new(None, namespace));
+    let deleting = |key: &Key| view.get(&NAMESPACE, key).is_some_and(|home| home.is_deleting());
+    home.filter(deleting).into_iter().collect()
+}
+
+fn status(observed: &Observed, now: Timestamp) -> NamespaceStatus {
+    let mut status = observed.namespace.status.clone().unwrap_or_default();
+    status.phase = Some("Terminating".to_owned());
+    let mut conditions = status.conditions.take().unwrap_or_default();
+    let (mut kinds, mut finalizers) = (BTreeMap::new(), BTreeMap::new());
+    for object in &observed.content {
+        let kind = object.kind();
+        let resource = if kind.group.is_empty() {
+            kind.plural.to_string()
+        } else {
+            format!("{}.{}", kind.plural, kind.group)
+        };
+        *kinds.entry(resource).or_insert(0_usize) += 1;
+        for finalizer in object.finalizers() {
+            *finalizers.entry(finalizer.clone()).or_insert(0_usize) += 1;
+        }
+    }
+    let none = |type_: &str, reason: &str, message: &str| {
+        (type_.to_owned(), "False", reason.to_owned(), message.to_owned())
+    };
+    let told = |counts: &BTreeMap<String, usize>, noun: &str| {
+        counts
+            .iter()
+            .map(|(name, count)| format!("{name} {noun} {count} resource instances"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let remaining = format!("Some resources are remaining: {}", told(&kinds, "has"));
+    let held = format!("Some content in the namespace has finalizers remaining: {}", told(&finalizers, "in"));
+    let mut facts = vec![
+        none(
+            "NamespaceDeletionDiscoveryFailure",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        none(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        none(
+            "NamespaceDeletionContentFailure",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        ("NamespaceContentRemaining".to_owned(), "True", "SomeResourcesRemain".to_owned(), remaining),
+    ];
+    facts.push(if finalizers.is_empty() {
+        none(
+            "NamespaceFinalizersRemaining",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        )
+    } else {
+        ("NamespaceFinalizersRemaining".to_owned(), "True", "SomeFinalizersRemain".to_owned(), held)
+    });
+    for (type_, value, reason, message) in facts {
+        set(&mut conditions, &type_, value, reason, message, now);
+    }
+    status.conditions = Some(conditions);
+    status
+}
+
+/// Stamped only when the value flips (I12).
+fn set(
+    conditions: &mut Vec<NamespaceCondition>,
+    type_: &str,
+    value: &str,
+    reason: String,
+    message: String,
+    now: Timestamp,
+) {
+    let before = conditions.iter().find(|one| one.type_ == type_ && one.status == value);
+    let since = before.and_then(|one| one.last_transition_time.clone()).unwrap_or(Time(now));
+    let new = NamespaceCondition {
+        type_: type_.to_owned(),
+        status: value.to_owned(),
+        reason: Some(reason),
+        message: Some(message),
+        last_transition_time: Some(since),
+    };
+    match conditions.iter_mut().find(|one| one.type_ == type_) {
+        Some(one) => *one = new,
+        None => conditions.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::AnyMachine;
+    use crate::testing::{CONFIG_MAP, Cluster, NODE};
+    use serde_json::json;
+
+    const SPACE: &str = "
+kind: Namespace
+metadata: {name: 'n'}
+spec: {finalizers: [kubernetes]}
+status: {phase: Active}
+---
+kind: ConfigMap
+metadata: {name: held, finalizers: [example.com/hold]}
+---
+kind: ConfigMap
+metadata: {name: free}
+---
+kind: ConfigMap
+metadata: {name: elsewhere, namespace: other}
+";
+
+    fn here(name: &str) -> Key {
+        Key::new(Some("n"), name)
+    }
+
+    #[test]
+    fn content_goes_first_and_what_is_held_holds_the_namespace() {
+        let machines = [AnyMachine::new(Namespaces)];
+        let home = Key::new(None, "n");
+        let mut cluster = Cluster::of(&[NAMESPACE, CONFIG_MAP, NODE], SPACE);
+        cluster.settle(&machines);
+        assert!(cluster.get(&CONFIG_MAP, &here("free")).is_some(), "nothing happens to an active namespace");
+
+        cluster.delete(&NAMESPACE, &home, "Background");
+        cluster.settle(&machines);
+        assert!(cluster.get(&CONFIG_MAP, &here("free")).is_none());
+        let status = cluster.get(&NAMESPACE, &home).unwrap()["status"].clone();
+        assert_eq!(status["phase"], "Terminating");
+        let told = |type_: &str| {
+            let found =
+                status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == type_).unwrap();
+            (found["status"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            told("NamespaceContentRemaining"),
+            ("True".into(), "Some resources are remaining: configmaps has 1 resource instances".into())
+        );
+        assert_eq!(
+            told("NamespaceFinalizersRemaining"),
+            (
+                "True".into(),
+                "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances".into()
+            )
+        );
+        assert_eq!(told("NamespaceDeletionContentFailure").0, "False");
+
+        cluster.edit(&CONFIG_MAP, &here("held"), &json!({"metadata": {"finalizers": null}}));
+        cluster.settle(&machines);
+        assert!(cluster.get(&NAMESPACE, &home).is_none());
+        assert!(cluster.get(&CONFIG_MAP, &Key::new(Some("other"), "elsewhere")).is_some());
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let yaml = SPACE
+            .replace("[kubernetes]", "[kubernetes, theirs]")
+            .replace("finalizers: [example.com/hold]", "");
+        let mut cluster = Cluster::of(&[NAMESPACE, CONFIG_MAP, NODE], &yaml);
+        cluster.delete(&NAMESPACE, &Key::new(None, "n"), "Background");
+        cluster.settle(&[AnyMachine::new(Namespaces)]);
+        let left = cluster.get(&NAMESPACE, &Key::new(None, "n")).unwrap();
+        assert_eq!(left["spec"]["finalizers"], json!(["theirs"]));
+    }
+}

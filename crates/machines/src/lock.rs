@@ -1,0 +1,247 @@
+//! May a unit act on its targets now, and when is a target free again?
+//!
+//! ```text
+//! no Lease, or a free one ──compare and swap──▶ held by a unit ──unit and run are over, or gone──▶ free
+//! ```
+//! A lock is a `coordination.k8s.io/v1` Lease. Compare-and-swap on it is the only authority: a unit acts when the API
+//! server has answered that every one of its Leases names it. Age only orders those who wait. A Lease is never deleted,
+//! because what must outlive units stands in its annotations; freeing it clears the holder and nothing else.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pawl_api::meta::{Kind, Target};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::object::{Key, Object, Reference};
+use crate::plan::{Adopt, Part, Step};
+
+pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
+
+/// What a Lease locks, in full: its name holds only a hash.
+pub const TARGET: &str = "pawl.dev/target";
+
+/// Who holds it and which run it started, as JSON; `spec.holderIdentity` says the same to people.
+pub const HOLDER: &str = "pawl.dev/lock-holder";
+
+/// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub unit: Reference,
+    pub run: Option<Reference>,
+}
+
+/// What a Lease says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lock {
+    Free,
+    Held(Holder),
+    /// Somebody holds it who is not written in our way: never taken, never freed, but by a person.
+    Unreadable(String),
+}
+
+/// What a unit that wants to act gets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    /// All locks are its own.
+    Have,
+    /// These steps take what is missing; then look again.
+    Take(Vec<Step>),
+    /// Somebody else holds a target. What was taken of the others is given back: all or none.
+    Busy { target: Target, holder: String, give_back: Vec<Step> },
+}
+
+/// What became of a unit or a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It may still act.
+    Going,
+    /// It is finished, for good.
+    Over,
+    /// No cache shows it; the server is asked before that is believed.
+    Absent,
+}
+
+/// The place of a unit among those that wait for the same target: smaller is earlier.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The order of commits, where there is one.
+    pub sequence: Option<i64>,
+    pub created_at: Timestamp,
+    pub uid: String,
+}
+
+impl Place {
+    pub fn of(unit: &Object, sequence: Option<i64>) -> Self {
+        let created_at = unit.meta().creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        Self { sequence, created_at, uid: unit.uid().to_owned() }
+    }
+}
+
+/// Where the Lease of a target is.
+pub fn key(system_namespace: &str, target: &Target) -> Key {
+    Key::new(Some(system_namespace), &target.lock_name())
+}
+
+/// Reads a Lease, or that there is none.
+pub fn read(lease: Option<&Arc<Object>>) -> Lock {
+    let Some(lease) = lease else { return Lock::Free };
+    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
+    match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
+        Some(Ok(written)) => Lock::Held(written.into()),
+        Some(Err(_)) => Lock::Unreadable(identity.to_owned()),
+        None if identity.is_empty() => Lock::Free,
+        None => Lock::Unreadable(identity.to_owned()),
+    }
+}
+
+/// What a unit must do to hold all of its targets.
+///
+/// `lease_of` looks into the cache. Steps are in the order of the Leases' names, so that two units that want the same
+/// targets meet at the first; each applies only to the version that was read, so a stale cache loses the race.
+pub fn claim(
+    system_namespace: &str,
+    targets: &[Target],
+    lease_of: impl Fn(&Key) -> Option<Arc<Object>>,
+    me: &Holder,
+    now: Timestamp,
+) -> Claim {
+    let mut wanted: Vec<(Key, &Target)> =
+        targets.iter().map(|target| (key(system_namespace, target), target)).collect();
+    wanted.sort();
+    wanted.dedup_by(|a, b| a.0 == b.0);
+    let (mut take, mut held, mut busy) = (Vec::new(), Vec::new(), None);
+    for (key, target) in wanted {
+        let lease = lease_of(&key);
+        match read(lease.as_ref()) {
+            Lock::Held(holder) if holder.unit.uid == me.unit.uid => held.extend(lease),
+            Lock::Held(holder) => busy = busy.or(Some((target.clone(), holder.unit.to_string()))),
+            Lock::Unreadable(identity) => busy = busy.or(Some((target.clone(), identity))),
+            Lock::Free => take.push(match lease {
+                Some(lease) => hold(&lease, me, now),
+                None => create(&key, target, me, now),
+            }),
+        }
+    }
+    match busy {
+        Some((target, holder)) => Claim::Busy { target, holder, give_back: held.iter().map(free).collect() },
+        None if take.is_empty() => Claim::Have,
+        None => Claim::Take(take),
+    }
+}
+
+/// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already.
+pub fn record(lease: &Arc<Object>, me: &Holder) -> Option<Step> {
+    match read(Some(lease)) {
+        Lock::Held(holder) if holder.unit.uid == me.unit.uid && holder != *me => {
+            Some(patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}})))
+        }
+        Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => None,
+    }
+}
+
+/// Frees a lock whose unit and run can do nothing more; whoever notices may. `None` while one of them may.
+///
+/// A unit that is over does not free its target while its run goes on, and a run that is over does not while its unit
+/// may start another.
+pub fn reap(lease: &Arc<Object>, unit: Life, run: Life) -> Option<Vec<Step>> {
+    let Lock::Held(holder) = read(Some(lease)) else { return None };
+    let confirm = |life: Life, of: Option<&Reference>| match (life, of) {
+        (Life::Going, Some(_)) => None,
+        (Life::Absent, Some(of)) => Some(Some(Step::ConfirmGone(of.clone()))),
+        (Life::Over, Some(_)) | (_, None) => Some(None),
+    };
+    let unit = confirm(unit, Some(&holder.unit))?;
+    let run = confirm(run, holder.run.as_ref())?;
+    Some(unit.into_iter().chain(run).chain([free(lease)]).collect())
+}
+
+fn create(key: &Key, target: &Target, me: &Holder, now: Timestamp) -> Step {
+    let manifest = json!({
+        "metadata": {"name": key.name, "namespace": key.namespace,
+            "annotations": {TARGET: target.to_string(), HOLDER: encode(me)}},
+        "spec": {"holderIdentity": identity(me), "acquireTime": stamp(now), "renewTime": stamp(now),
+            "leaseTransitions": 0},
+    });
+    Step::Create { kind: LEASE, manifest, adopt: Adopt::Never }
+}
+
+fn hold(lease: &Arc<Object>, me: &Holder, now: Timestamp) -> Step {
+    let before = lease.raw().pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or_default();
+    let spec = json!({"holderIdentity": identity(me), "acquireTime": stamp(now), "renewTime": stamp(now),
+        "leaseTransitions": i32::try_from(before.saturating_add(1)).unwrap_or(i32::MAX)});
+    patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}, "spec": spec}))
+}
+
+fn free(lease: &Arc<Object>) -> Step {
+    let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
+    patch(lease, json!({"metadata": {"annotations": {HOLDER: null}}, "spec": spec}))
+}
+
+/// Of exactly the version that was read: the compare and the swap.
+fn patch(lease: &Arc<Object>, patch: Value) -> Step {
+    Step::Patch {
+        target: lease.reference(),
+        resource_version: Some(lease.resource_version().to_owned()),
+        patch,
+        part: Part::Main,
+    }
+}
+
+/// For `kubectl get lease`.
+fn identity(holder: &Holder) -> String {
+    format!("{} ({})", holder.unit, holder.unit.uid)
+}
+
+fn stamp(now: Timestamp) -> String {
+    format!("{now:.6}")
+}
+
+fn encode(holder: &Holder) -> String {
+    // A struct of strings is always JSON.
+    serde_json::to_string(&Written::from(holder)).unwrap_or_default()
+}
+
+/// A holder as it stands in the annotation.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    unit: WrittenReference,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<WrittenReference>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenReference {
+    #[serde(flatten)]
+    kind: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    #[serde(default)]
+    uid: String,
+}
+
+impl From<&Holder> for Written {
+    fn from(holder: &Holder) -> Self {
+        let written = |reference: &Reference| {
+            let Reference { kind, key: Key { namespace, name }, uid } = reference.clone();
+            WrittenReference { kind, namespace, name, uid }
+        };
+        Self { unit: written(&holder.unit), run: holder.run.as_ref().map(written) }
+    }
+}
+
+impl From<Written> for Holder {
+    fn from(written: Written) -> Self {
+        let read = |WrittenReference { kind, namespace, name, uid }: WrittenReference| Reference {
+            kind,
+            key: Key { namespace, name },
+            uid,
+        };
+        Self { unit: read(written.unit), run: written.run.map(read) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! The outer simulator: the real loop on the in-process server, one thread, a clock that stands still until all wait.
+//!
+//! What the inner simulator replaces by its own steps is real here: informers, queue, back-off, expectations, requests
+//! through `kube::Client`. Between client and server sits [`Faulty`]: it delays, loses, refuses and repeats, and it can
+//! end the process that asked.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use jiff::SignedDuration;
+use kube::client::Body;
+use pawl_engine::{Clock as _, Engine, VirtualClock};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::fault::Fault;
+use crate::ground::{DAWN, Ground, SharedTrace};
+use crate::inner::{Run, Setup};
+use crate::kubelet;
+use crate::oracle::{self, Oracle, Summary, Violation};
+use crate::scenario::Scenario;
+
+/// So long without a change, a world has settled: longer than the longest back-off, the slow resync and every deadline
+/// that a scenario sets.
+const SETTLED: Duration = Duration::from_mins(25);
+
+/// A world that has not settled by then does not converge.
+const HORIZON: Duration = Duration::from_hours(24);
+
+/// How often people and nodes look while nothing happens. Only simulated time passes.
+const LOOK: Duration = Duration::from_secs(5);
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// Runs a scenario once. Compared with the plain run only if `base` is given.
+pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(play(scenario, setup, base)),
+        Err(error) => Run {
+            summary: Summary::default(),
+            violations: vec![Violation { oracle: Oracle::Converges, what: format!("no runtime: {error}") }],
+            requests: 0,
+            used: Default::default(),
+            trace_hash: String::new(),
+            trace: Vec::new(),
+        },
+    }
+}
+
+async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let mut ground =
+        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
+    let clock = Arc::new(VirtualClock::starting_at(DAWN));
+    ground.env.follow(Arc::clone(&clock) as Arc<dyn pawl_engine::Clock>);
+    let shared = Arc::new(Shared {
+        setup: setup.clone(),
+        trace: ground.trace().clone(),
+        clock: Arc::clone(&clock),
+        crashes: (0..2).map(|_| Notify::new()).collect(),
+        state: Mutex::new(State {
+            rng: fastrand::Rng::with_seed(setup.seed),
+            requests: 0,
+            last_write: Instant::now(),
+            gone: [false; 2],
+            duplicate: [false; 2],
+        }),
+    });
+    let mut replicas = tokio::task::JoinSet::new();
+    for index in 0..setup.replicas.clamp(1, 2) {
+        replicas.spawn(keep_running(index, scenario.machines, ground.server.clone(), Arc::clone(&shared)));
+    }
+    let mut violations = live(scenario, &mut ground, &shared).await;
+    replicas.shutdown().await;
+    ground.catch_up();
+    let summary = Summary::of(&ground);
+    if violations.is_empty() {
+        violations = oracle::judge(scenario, &ground, &summary, base);
+    }
+    let (trace_hash, trace) = (ground.trace().hash(), ground.trace().lines());
+    let requests = shared.state().requests;
+    Run { summary, violations, requests, used: Default::default(), trace_hash, trace }
+}
+
+/// People and nodes do what they do until the world has settled.
+async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<Violation> {
+    let mut script: std::collections::VecDeque<_> = (scenario.script)().into();
+    let start = Instant::now();
+    let (mut seen, mut changed) = (ground.revision(), Instant::now());
+    loop {
+        ground.catch_up();
+        if ground.revision() != seen {
+            (seen, changed) = (ground.revision(), Instant::now());
+        }
+        let moves = kubelet::moves(ground);
+        let ready = script.front().is_some_and(|deed| (deed.when)(ground));
+        let choices = moves.len() + usize::from(ready);
+        if choices == 0 {
+            if changed.elapsed() > SETTLED {
+                break;
+            }
+            if start.elapsed() > HORIZON {
+                let what = format!("still busy after {HORIZON:?}");
+                return vec![Violation { oracle: Oracle::Converges, what }];
+            }
+            sleep(LOOK).await;
+            continue;
+        }
+        let (pause, pick) = {
+            let mut state = shared.state();
+            (Duration::from_millis(state.rng.u64(1..40)), state.rng.usize(0..choices))
+        };
+        match moves.into_iter().nth(pick) {
+            Some(request) => {
+                ground.send("node", request);
+            }
+            None => {
+                if let Some(deed) = script.pop_front() {
+                    let (code, body) = ground.send("person", (deed.request)(ground));
+                    if code >= 300 {
+                        let what = format!("a deed was answered {code}: {}", String::from_utf8_lossy(&body));
+                        return vec![Violation { oracle: Oracle::EndsWell, what }];
+                    }
+                }
+            }
+        }
+        sleep(pause).await;
+    }
+    let mut violations = Vec::new();
+    if !script.is_empty() {
+        let what = format!("{} deeds were never possible", script.len());
+        violations.push(Violation { oracle: Oracle::Converges, what });
+    }
+    // The slow resync has passed in the meantime, and has had nothing to say either.
+    let silent = shared.state().last_write.elapsed();
+    if silent < SETTLED {
+        let what = format!("a write was tried {silent:?} ago, long after the last change");
+        violations.push(Violation { oracle: Oracle::Quiet, what });
+    }
+    violations
+}
+
+/// One process: it runs, dies when a fault says so, and starts again.
+async fn keep_running(
+    index: usize,
+    machines: fn(crate::mutant::Guards) -> Vec<pawl_machines::machine::AnyMachine>,
+    server: pawl_apiserver::Server,
+    shared: Arc<Shared>,
+) {
+    loop {
+        let faulty = Faulty { inner: server.service(), replica: index, shared: Arc::clone(&shared) };
+        let guards = shared.setup.guards;
+        let engine = Engine::builder(kube::Client::new(faulty, "default"))
+            .machines(machines(guards))
+            .clock(Arc::clone(&shared.clock) as Arc<dyn pawl_engine::Clock>)
+            .seed(shared.setup.seed.wrapping_add(index as u64))
+            .guards(pawl_engine::Guards { apply: guards.applying, read_your_writes: guards.read_your_writes })
+            .build();
+        let Ok(engine) = engine else { return };
+        let Some(crash) = shared.crashes.get(index) else { return };
+        tokio::select! {
+            _ = engine.run(std::future::pending()) => return,
+            () = crash.notified() => {}
+        }
+        let pause = Duration::from_millis(shared.state().rng.u64(1..5_000));
+        sleep(pause).await;
+    }
+}
+
+/// What all replicas of one world share.
+#[derive(Debug)]
+struct Shared {
+    setup: Setup,
+    trace: SharedTrace,
+    clock: Arc<VirtualClock>,
+    crashes: Vec<Notify>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: fastrand::Rng,
+    requests: u32,
+    last_write: Instant,
+    /// Per replica: its watches are to end with 410.
+    gone: [bool; 2],
+    /// Per replica: its next watch event comes twice.
+    duplicate: [bool; 2],
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, replica: usize, flags: fn(&mut State) -> &mut [bool; 2]) -> bool {
+        flags(&mut self.state()).get_mut(replica).is_some_and(std::mem::take)
+    }
+
+    fn raise(&self, replica: usize, flags: fn(&mut State) -> &mut [bool; 2]) {
+        if let Some(flag) = flags(&mut self.state()).get_mut(replica) {
+            *flag = true;
+        }
+    }
+}
+
+/// The wire between one replica and the server.
+#[derive(Clone, Debug)]
+struct Faulty {
+    inner: pawl_apiserver::Service,
+    replica: usize,
+    shared: Arc<Shared>,
+}
+
+impl tower::Service<Request<Body>> for Faulty {
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let wire = self.clone();
+        Box::pin(async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")) {
+                wire.watch(request).await
+            } else {
+                wire.ask(request).await
+            }
+        })
+    }
+}
+
+impl Faulty {
+    /// One request and its answer, through whatever fault waits there.
+    async fn ask(self, request: Request<Body>) -> Result<Reply, BoxError> {
+        let Self { replica, shared, .. } = &self;
+        let write = request.method() != Method::GET;
+        let line = format!("replica {replica}: {} {}", request.method(), request.uri());
+        let (there, back) = {
+            let mut state = shared.state();
+            (Duration::from_millis(state.rng.u64(0..30)), Duration::from_millis(state.rng.u64(0..30)))
+        };
+        sleep(there).await;
+        let at = {
+            let mut state = shared.state();
+            if write {
+                state.last_write = Instant::now();
+            }
+            let at = state.requests;
+            state.requests += 1;
+            at
+        };
+        let fault =
+            shared.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        if let Some(fault) = fault {
+            shared.trace.line(|| format!("fault at {at}: {fault}"));
+        }
+        let carry_out = |request| self.send(request, &line);
+        let reply = match fault {
+            None => carry_out(request).await,
+            Some(Fault::CrashBefore) => return self.crash().await,
+            Some(Fault::CrashAfter) => {
+                carry_out(request).await?;
+                return self.crash().await;
+            }
+            Some(Fault::ReplyLost) => {
+                carry_out(request).await?;
+                Err("injected: the reply was lost".into())
+            }
+            Some(Fault::Timeout) => Err("injected: timed out".into()),
+            Some(Fault::Conflict) => Ok(refusal(409, "Conflict", "")),
+            Some(Fault::TooManyRequests) => {
+                Ok(refusal(429, "TooManyRequests", r#","details":{"retryAfterSeconds":1}"#))
+            }
+            Some(Fault::ServerError) => Ok(refusal(500, "InternalError", "")),
+            Some(Fault::ServerErrorAfterwards) => {
+                carry_out(request).await?;
+                Ok(refusal(500, "InternalError", ""))
+            }
+            Some(Fault::Gone) => {
+                shared.raise(*replica, |state| &mut state.gone);
+                carry_out(request).await
+            }
+            Some(Fault::Duplicate) => {
+                shared.raise(*replica, |state| &mut state.duplicate);
+                carry_out(request).await
+            }
+            Some(Fault::ClockJump { seconds }) => {
+                shared.clock.jump(SignedDuration::from_secs(seconds.into()));
+                carry_out(request).await
+            }
+        };
+        sleep(back).await;
+        reply
+    }
+
+    async fn send(&self, request: Request<Body>, line: &str) -> Result<Reply, BoxError> {
+        let response = tower::ServiceExt::oneshot(self.inner.clone(), request).await?;
+        let (code, now) = (response.status().as_u16(), self.shared.clock.now());
+        self.shared.trace.line(|| format!("{now} {line} -> {code}"));
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    async fn crash(&self) -> Result<Reply, BoxError> {
+        if let Some(crash) = self.shared.crashes.get(self.replica) {
+            crash.notify_one();
+        }
+        std::future::pending().await
+    }
+
+    /// A watch whose events come late, sometimes twice, and which may end in the middle.
+    async fn watch(self, request: Request<Body>) -> Result<Reply, BoxError> {
+        let response = tower::ServiceExt::oneshot(self.inner.clone(), request).await?;
+        let (parts, body) = response.into_parts();
+        let frames: BoxStream<'static, Bytes> =
+            body.into_data_stream().filter_map(|frame| async move { frame.ok() }).boxed();
+        let stream = futures::stream::unfold((self, frames, None::<Bytes>, false), |state| async move {
+            let (wire, mut frames, again, ended) = state;
+            if ended {
+                return None;
+            }
+            if let Some(frame) = again {
+                return Some((frame, (wire, frames, None, false)));
+            }
+            let frame = frames.next().await?;
+            let late = Duration::from_millis(wire.shared.state().rng.u64(0..150));
+            sleep(late).await;
+            if wire.shared.take(wire.replica, |state| &mut state.gone) {
+                let gone = Bytes::from_static(GONE);
+                return Some((gone, (wire, frames, None, true)));
+            }
+            let again = wire.shared.take(wire.replica, |state| &mut state.duplicate).then(|| frame.clone());
+            Some((frame, (wire, frames, again, false)))
+        });
+        let body = StreamBody::new(stream.map(|frame| Ok::<_, BoxError>(Frame::data(frame)))).boxed_unsync();
+        Ok(Response::from_parts(parts, body))
+    }
+}
+
+const GONE: &[u8] =
+    b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
+\"status\":\"Failure\",\"message\":\"too old resource version\",\"reason\":\"Expired\",\"code\":410}}\n";
+
+fn refusal(code: u16, reason: &str, details: &str) -> Reply {
+    let body = format!(
+        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","reason":"{reason}","message":"injected","code":{code}{details}}}"#
+    );
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}

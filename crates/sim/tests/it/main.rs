@@ -1,0 +1,8 @@
+//! Every scenario under faults, the promise that a seed decides everything, the guards taken away one by one, and the
+//! oracles made to fail.
+
+mod determinism;
+mod faults;
+mod mutants;
+mod oracles;
+mod permissions;

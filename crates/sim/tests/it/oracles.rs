@@ -1,0 +1,164 @@
+//! Every oracle is made to fail once, by a world that deserves it.
+
+use http::Method;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use pawl_api::k8s::CONFIG_MAP;
+use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary};
+use pawl_machines::plan::{Part, Plan, Step};
+use pawl_machines::view::Input;
+use pawl_sim::campaign::Simulator;
+use pawl_sim::ground::{Ground, request};
+use pawl_sim::inner::{self, Run, Setup};
+use pawl_sim::mutant::Guards;
+use pawl_sim::oracle::{self, Oracle, Summary};
+use pawl_sim::outer;
+use pawl_sim::scenario::{Deed, Scenario};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A machine with one bad habit.
+#[derive(Clone, Copy)]
+enum Habit {
+    /// Writes at every look.
+    Restless,
+    /// Writes what it read, and one more, for ever.
+    Counts,
+}
+
+impl Machine for Habit {
+    type Kind = ConfigMap;
+    type Observed = (pawl_machines::object::Reference, u64);
+    type Status = Value;
+
+    fn description(&self) -> Description {
+        Description {
+            name: "habit",
+            primary: Primary::One(CONFIG_MAP),
+            depth: Depth::Full,
+            watches: vec![],
+            finalizer: None,
+            phases: None,
+            writes: vec![],
+        }
+    }
+
+    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Self::Observed {
+        let count = me.data.as_ref().and_then(|data| data.get("count")).and_then(|count| count.parse().ok());
+        (input.me.reference(), count.unwrap_or(0))
+    }
+
+    fn decide(&self, (me, count): &Self::Observed, _: Timestamp) -> Plan<Value> {
+        let data = match self {
+            Self::Restless => json!({"a": "b"}),
+            Self::Counts => json!({"count": (count + 1).to_string()}),
+        };
+        let patch = json!({"data": data});
+        Plan::step(Step::Patch { target: me.clone(), resource_version: None, patch, part: Part::Main })
+    }
+}
+
+fn one_config_map() -> Vec<Deed> {
+    vec![Deed::create(CONFIG_MAP, json!({"metadata": {"name": "a", "namespace": "default"}}))]
+}
+
+fn scenario(machines: fn(Guards) -> Vec<AnyMachine>) -> Scenario {
+    Scenario {
+        name: "test",
+        about: "",
+        own_kinds: false,
+        machines,
+        script: one_config_map,
+        ends_with: |_| Ok(()),
+    }
+}
+
+fn broken(run: &Run) -> Vec<Oracle> {
+    run.violations.iter().map(|violation| violation.oracle).collect()
+}
+
+#[test]
+fn a_machine_that_never_rests_does_not_converge() {
+    let scenario = scenario(|_| vec![AnyMachine::new(Habit::Counts)]);
+    assert_eq!(broken(&inner::run(&scenario, &Setup::plain(), None)), [Oracle::Converges]);
+}
+
+#[test]
+fn a_machine_that_writes_what_is_already_so_is_not_quiet() {
+    let scenario = scenario(|_| vec![AnyMachine::new(Habit::Restless)]);
+    assert_eq!(broken(&inner::run(&scenario, &Setup::plain(), None)), [Oracle::Quiet]);
+    assert_eq!(broken(&outer::run(&scenario, &Setup::plain(), None)), [Oracle::Quiet]);
+}
+
+#[test]
+fn a_deed_that_never_becomes_possible_is_noticed() {
+    let mut scenario = scenario(|_| vec![]);
+    scenario.script = || one_config_map().into_iter().map(|deed| deed.when(|_| false)).collect();
+    for run in [inner::run, outer::run] {
+        assert_eq!(broken(&run(&scenario, &Setup::plain(), None)), [Oracle::Converges]);
+    }
+}
+
+#[test]
+fn another_end_and_other_effects_than_the_plain_runs_are_noticed() {
+    let plain = inner::run(&scenario(|_| vec![]), &Setup::plain(), None).summary;
+    let mut other = plain.clone();
+    let (at, _) = other.end.pop_last().unwrap();
+    assert_eq!(oracle::same_as(&plain, &other)[0].oracle, Oracle::SameEnd);
+    let mut other = plain.clone();
+    other.effects.get_mut(&at).unwrap().0 = 2;
+    let violations = oracle::same_as(&plain, &other);
+    assert_eq!(violations[0].oracle, Oracle::SameEffects);
+    assert!(violations[0].what.contains("in this run:    2"), "{}", violations[0]);
+    assert!(oracle::same_as(&plain, &Summary::clone(&plain)).is_empty());
+}
+
+#[test]
+fn an_orphan_is_noticed() {
+    let mut ground = Ground::new(false);
+    let owner =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "x", "controller": true});
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "ownerReferences": [owner]}});
+    let path = CONFIG_MAP.path(Some("default"), None);
+    ground.send("test", request(Method::POST, &path, "application/json", &manifest));
+    assert_eq!(oracle::no_orphan(&ground)[0].oracle, Oracle::NoOrphan);
+}
+
+#[test]
+fn an_illegal_phase_move_is_noticed_even_if_somebody_else_made_it() {
+    let mut ground = Ground::with_kinds(false);
+    let kind = pawl_api::git::workflow::KIND;
+    let spec = json!({"owner": "a", "repository": "r", "branch": "b", "sha": "a".repeat(40), "template": "t", "path": "p"});
+    let manifest = json!({"apiVersion": kind.api_version(), "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec});
+    let path = kind.path(Some("default"), None);
+    let (code, body) = ground.send("test", request(Method::POST, &path, "application/json", &manifest));
+    assert_eq!(code, 201, "{}", String::from_utf8_lossy(&body));
+    for phase in ["Succeeded", "Running"] {
+        let path = format!("{path}/w/status");
+        let patch = json!({"status": {"phase": phase}});
+        let (code, _) =
+            ground.send("test", request(Method::PATCH, &path, "application/merge-patch+json", &patch));
+        assert_eq!(code, 200);
+    }
+    let violations = oracle::legal_moves(&ground.history, pawl_api::phases::tables());
+    assert_eq!(violations.len(), 1);
+    assert_eq!(violations[0].oracle, Oracle::LegalMoves);
+}
+
+#[test]
+fn a_scenarios_own_expectation_is_asked() {
+    let mut scenario = scenario(|_| vec![]);
+    scenario.ends_with = |_| Err("it is not so".to_owned());
+    for run in [inner::run, outer::run] {
+        assert_eq!(broken(&run(&scenario, &Setup::plain(), None)), [Oracle::EndsWell]);
+    }
+}
+
+#[test]
+fn a_failure_is_reported_with_its_seed_and_the_command_that_replays_it() {
+    let scenario = scenario(|_| vec![AnyMachine::new(Habit::Restless)]);
+    let report = pawl_sim::campaign::seeds(Simulator::Inner, &scenario, 1..=3, Guards::default(), false);
+    let said = report.failure.unwrap().to_string();
+    assert!(said.contains("replay: pawl sim --scenario test --seed"), "{said}");
+}

@@ -1,0 +1,8 @@
+//! The rules, by what they are about.
+
+pub mod files;
+pub mod generated;
+pub mod origin;
+pub mod rooms;
+pub mod source;
+pub mod writing;
