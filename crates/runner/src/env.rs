@@ -45,7 +45,9 @@ pub enum ConfigError {
     NoConfigMap(String),
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     NoKey { kind: &'static str, namespace: String, name: String, key: String },
-    #[error("value of {key} in {kind} {namespace}/{name} is no text, so it cannot be put into the environment")]
+    #[error(
+        "value of {key} in {kind} {namespace}/{name} is no text, so it cannot be put into the environment"
+    )]
     NotText { kind: &'static str, namespace: String, name: String, key: String },
     #[error("env {name}: unsupported fieldPath: {path}")]
     Field { name: String, path: String },
@@ -55,11 +57,15 @@ pub enum ConfigError {
     Unfit(String),
     #[error("env {0}: valueFrom names no source that is served here")]
     Source(String),
-    #[error("volumeMounts: container \"{container}\" mounts volume \"{volume}\", which the pod does not define")]
+    #[error(
+        "volumeMounts: container \"{container}\" mounts volume \"{volume}\", which the pod does not define"
+    )]
     NoVolume { container: String, volume: String },
     #[error("volumeMounts: subPath \"{path}\" of container \"{container}\" leads out of its volume")]
     SubPath { container: String, path: String },
-    #[error("volumeMounts: mountPath \"{path}\" of container \"{container}\" must be absolute and without `..`")]
+    #[error(
+        "volumeMounts: mountPath \"{path}\" of container \"{container}\" must be absolute and without `..`"
+    )]
     MountPath { container: String, path: String },
     #[error("workingDir \"{path}\" of container \"{container}\" must be absolute and without `..`")]
     WorkingDir { container: String, path: String },
@@ -248,8 +254,7 @@ fn value_from(
         return value.map(Some).ok_or_else(bad);
     }
     if let Some(selector) = &source.resource_field_ref {
-        let bad =
-            || ConfigError::Resource { name: var.name.clone(), resource: selector.resource.clone() };
+        let bad = || ConfigError::Resource { name: var.name.clone(), resource: selector.resource.clone() };
         return resource(context, Some(container), selector).map(Some).ok_or_else(bad);
     }
     Err(ConfigError::Source(var.name.clone()))
@@ -268,9 +273,12 @@ fn keyed(
     let namespace = || context.pod.namespace().unwrap_or_default();
     let (name, key) = (name.to_owned(), key.to_owned());
     match (data, data.and_then(|data| data.get(&key))) {
-        (_, Some(bytes)) => String::from_utf8(bytes.clone())
-            .map(Some)
-            .map_err(|_| ConfigError::NotText { kind, namespace: namespace(), name, key }),
+        (_, Some(bytes)) => String::from_utf8(bytes.clone()).map(Some).map_err(|_| ConfigError::NotText {
+            kind,
+            namespace: namespace(),
+            name,
+            key,
+        }),
         _ if optional == Some(true) => Ok(None),
         (None, None) => Err(missing),
         (Some(_), None) => Err(ConfigError::NoKey { kind, namespace: namespace(), name, key }),
@@ -353,8 +361,10 @@ mod tests {
     #[test]
     fn fields_and_resources_are_the_pods_own() {
         let field = |path: &str| json!({"name": path, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-        let resource = |name: &str, resource: &str, divisor: &str| json!({"name": name, "valueFrom":
-            {"resourceFieldRef": {"resource": resource, "divisor": divisor}}});
+        let resource = |name: &str, resource: &str, divisor: &str| {
+            json!({"name": name, "valueFrom":
+            {"resourceFieldRef": {"resource": resource, "divisor": divisor}}})
+        };
         let env = check(json!({"name": "m", "resources": {"limits": {"cpu": "1500m", "memory": "64Mi"}}, "env": [
             field("metadata.name"), field("metadata.namespace"), field("metadata.uid"),
             field("metadata.labels['a/b']"), field("metadata.annotations['x']"), field("metadata.labels['no']"),
@@ -396,8 +406,13 @@ mod tests {
         assert_eq!(secret("s", "no", true).unwrap(), BTreeMap::new());
         assert_eq!(secret("no", "k", true).unwrap(), BTreeMap::new());
 
-        let from = |from: serde_json::Value| check(json!({"name": "m", "envFrom": [from]})).map_err(|e| e.to_string());
-        assert_eq!(from(json!({"prefix": "P_", "secretRef": {"name": "s"}})).unwrap()["P_k"], "not-a-real-secret");
+        let from = |from: serde_json::Value| {
+            check(json!({"name": "m", "envFrom": [from]})).map_err(|e| e.to_string())
+        };
+        assert_eq!(
+            from(json!({"prefix": "P_", "secretRef": {"name": "s"}})).unwrap()["P_k"],
+            "not-a-real-secret"
+        );
         assert_eq!(from(json!({"configMapRef": {"name": "c"}})).unwrap()["k"], "$(A)");
         assert_eq!(from(json!({"configMapRef": {"name": "no"}})).unwrap_err(), "configmap \"no\" not found");
         assert_eq!(from(json!({"secretRef": {"name": "no", "optional": true}})).unwrap(), BTreeMap::new());

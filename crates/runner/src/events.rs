@@ -20,16 +20,34 @@ const MAX_REMEMBERED: usize = 4096;
 /// What an Event says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    Scheduled { node: String },
-    ImageIgnored { image: String },
-    Created { container: String },
-    Started { container: String },
-    Killing { container: String },
-    PreStopSkipped { container: String },
-    BackOff { message: String },
-    FailedMount { message: String },
+    Scheduled {
+        node: String,
+    },
+    ImageIgnored {
+        image: String,
+    },
+    Created {
+        container: String,
+    },
+    Started {
+        container: String,
+    },
+    Killing {
+        container: String,
+    },
+    PreStopSkipped {
+        container: String,
+    },
+    BackOff {
+        message: String,
+    },
+    FailedMount {
+        message: String,
+    },
     /// A container that cannot be configured or started.
-    Failed { message: String },
+    Failed {
+        message: String,
+    },
     DeadlineExceeded,
 }
 
@@ -42,7 +60,8 @@ impl Note {
                 (normal, "Scheduled", format!("Successfully assigned {namespace}/{name} to {node}"))
             }
             Self::ImageIgnored { image } => {
-                let message = format!("Image \"{image}\" is not known here: the host's files are used instead");
+                let message =
+                    format!("Image \"{image}\" is not known here: the host's files are used instead");
                 (normal, "ImageIgnored", message)
             }
             Self::Created { container } => (normal, "Created", format!("Container created: {container}")),
@@ -54,9 +73,13 @@ impl Note {
             }
             Self::BackOff { message } => {
                 let message = message.strip_prefix("back-off").map_or(message.clone(), |_| {
-                    let container = message.split("container=").nth(1).and_then(|rest| rest.split(' ').next());
+                    let container =
+                        message.split("container=").nth(1).and_then(|rest| rest.split(' ').next());
                     let pod = message.split("pod=").nth(1).unwrap_or_default();
-                    format!("Back-off restarting failed container {} in pod {pod}", container.unwrap_or_default())
+                    format!(
+                        "Back-off restarting failed container {} in pod {pod}",
+                        container.unwrap_or_default()
+                    )
                 });
                 (warning, "BackOff", message)
             }
@@ -148,7 +171,10 @@ impl Recorder {
             type_: Some(type_.to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            source: Some(EventSource { component: Some(component.to_owned()), host: Some(self.node.clone()) }),
+            source: Some(EventSource {
+                component: Some(component.to_owned()),
+                host: Some(self.node.clone()),
+            }),
             reporting_component: Some(component.to_owned()),
             reporting_instance: Some(self.node.clone()),
             first_timestamp: Some(Time(now)),

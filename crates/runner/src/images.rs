@@ -63,7 +63,12 @@ mod tests {
     #[test]
     fn our_image_is_known_by_any_tag_and_no_other_is() {
         let images = OwnImage { names: vec!["host:5000/x/pawl".to_owned()], executable: PathBuf::from("p") };
-        for ours in ["host:5000/x/pawl", "host:5000/x/pawl:v1", "host:5000/x/pawl@sha256:0", "host:5000/x/pawl:v1@sha256:0"] {
+        for ours in [
+            "host:5000/x/pawl",
+            "host:5000/x/pawl:v1",
+            "host:5000/x/pawl@sha256:0",
+            "host:5000/x/pawl:v1@sha256:0",
+        ] {
             assert_ne!(images.resolve(ours), Image::Host, "{ours}");
         }
         for other in ["host:5000/x/pawls", "busybox", "", "host", "x/pawl"] {

@@ -125,7 +125,8 @@ impl Isolation {
             (self.no_network, "no network"),
         ];
         let (has, lacks): (Vec<_>, Vec<_>) = parts.iter().partition(|(has, _)| *has);
-        let words = |list: Vec<&(bool, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ");
+        let words =
+            |list: Vec<&(bool, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ");
         match (has.is_empty(), lacks.is_empty()) {
             (true, _) => "none: processes see the whole machine".to_owned(),
             (false, true) => words(has),
@@ -255,7 +256,9 @@ fn inside(spec: ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
 fn reap_until(command: Pid) -> Result<u8, Error> {
     loop {
         match waitpid(None, None).map_err(errno("waiting for the command"))? {
-            WaitStatus::Exited(pid, code) if pid == command => return Ok(u8::try_from(code & 0xff).unwrap_or(0)),
+            WaitStatus::Exited(pid, code) if pid == command => {
+                return Ok(u8::try_from(code & 0xff).unwrap_or(0));
+            }
             WaitStatus::Signaled(pid, signal, _) if pid == command => return Ok(signal_code(signal as i32)),
             WaitStatus::Exited(..)
             | WaitStatus::Signaled(..)
@@ -290,7 +293,8 @@ fn enter_namespaces(isolation: &Isolation) -> Result<(), Error> {
         (isolation.no_network, CloneFlags::CLONE_NEWNET),
     ];
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let wanted = flags.iter().filter(|(wanted, _)| *wanted).fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
+    let wanted =
+        flags.iter().filter(|(wanted, _)| *wanted).fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
     unshare(wanted).map_err(errno("new namespaces"))?;
     if isolation.user { map_users(0, uid, 0, gid) } else { Ok(()) }
 }
@@ -354,7 +358,8 @@ mod tests {
     fn isolation_says_what_is_there_and_what_is_not() {
         assert!(Isolation::default().describe().starts_with("none"));
         let some = Isolation { mount: true, pid: true, ..Isolation::default() };
-        let (has, lacks) = some.describe().split_once("; not: ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let (has, lacks) =
+            some.describe().split_once("; not: ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         assert!(has.contains("volumes") && lacks.contains("own users"));
     }
 }

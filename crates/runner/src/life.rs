@@ -69,8 +69,15 @@ pub struct Exit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not started yet. `reason` is empty until something stands in the way.
-    Waiting { reason: String, message: Option<String>, retry_at: Option<Timestamp> },
-    Running { since: Timestamp, id: String },
+    Waiting {
+        reason: String,
+        message: Option<String>,
+        retry_at: Option<Timestamp>,
+    },
+    Running {
+        since: Timestamp,
+        id: String,
+    },
     Exited(Exit),
 }
 
@@ -189,7 +196,8 @@ impl Life {
     /// Whether the pod's result is settled: an init container failed for good, or all main ones ended for good.
     pub fn decided(&self) -> bool {
         let for_good = |c: &ContainerLife| matches!(&c.state, State::Exited(exit) if !self.again(c, exit));
-        let failed_init = |c: &ContainerLife| matches!(&c.state, State::Exited(exit) if exit.code != 0) && for_good(c);
+        let failed_init =
+            |c: &ContainerLife| matches!(&c.state, State::Exited(exit) if exit.code != 0) && for_good(c);
         let mut main = self.containers.iter().filter(|c| c.role == Role::Main).peekable();
         self.containers.iter().any(|c| c.role == Role::Init && failed_init(c))
             || (main.peek().is_some() && main.all(for_good))
@@ -225,7 +233,8 @@ impl Life {
     pub fn exited(&mut self, index: usize, exit: Exit) {
         let forgiven = self.timing.restart_forgiven_after;
         let Some(container) = self.containers.get_mut(index) else { return };
-        let ran = exit.started_at.map_or(SignedDuration::ZERO, |since| exit.finished_at.duration_since(since));
+        let ran =
+            exit.started_at.map_or(SignedDuration::ZERO, |since| exit.finished_at.duration_since(since));
         container.ends_in_row = if ran >= forgiven { 1 } else { container.ends_in_row.saturating_add(1) };
         container.state = State::Exited(exit);
     }

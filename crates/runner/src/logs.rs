@@ -452,7 +452,8 @@ fn runs(directory: &Path) -> io::Result<Vec<u32>> {
 
 /// The parts of a run, oldest first.
 fn parts(directory: &Path, run: u32) -> io::Result<Vec<u64>> {
-    let mut parts: Vec<u64> = names(directory)?.into_iter().filter(|(r, _)| *r == run).map(|(_, p)| p).collect();
+    let mut parts: Vec<u64> =
+        names(directory)?.into_iter().filter(|(r, _)| *r == run).map(|(_, p)| p).collect();
     parts.sort_unstable();
     Ok(parts)
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Options {
     pub run_workloads: bool,
     /// Containers share the machine's network.
     pub network: bool,
+    /// What containers are isolated by; `None`: as much as the machine allows.
+    pub isolation: Option<Isolation>,
     /// The API server's host and port, for `KUBERNETES_SERVICE_HOST` and `_PORT`.
     pub service: Option<(String, u16)>,
     /// How long containers are asked before they are killed when Pawl stops.
@@ -90,6 +93,7 @@ impl Options {
             allow_host_path: false,
             run_workloads: false,
             network: true,
+            isolation: None,
             service: None,
             shutdown_grace: SignedDuration::from_secs(5),
             timing: Timing::default(),
@@ -100,7 +104,10 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("data_dir", &self.data_dir).field("node_name", &self.node_name).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("data_dir", &self.data_dir)
+            .field("node_name", &self.node_name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -204,7 +211,8 @@ impl Runner {
         // Nobody listening: no task is left.
         let _ = stop.send(true);
         let grace = Duration::try_from(shared.options.shutdown_grace).unwrap_or_default() + SHUTDOWN_SLACK;
-        let ended = tokio::time::timeout(grace, async { while node.tasks.join_next().await.is_some() {} }).await;
+        let ended =
+            tokio::time::timeout(grace, async { while node.tasks.join_next().await.is_some() {} }).await;
         if ended.is_err() {
             tracing::warn!("some containers did not end in time; they are killed");
         }
@@ -215,7 +223,10 @@ impl Runner {
         let Self { client, mut options, logs } = self;
         for part in ["pods", "logs", "claims"] {
             let path = options.data_dir.join(part);
-            std::fs::create_dir_all(&path).map_err(|source| Error::Directory { path, source })?;
+            // Volumes hold Secrets, logs may: nobody else's business.
+            let made = std::fs::create_dir_all(&path)
+                .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)));
+            made.map_err(|source| Error::Directory { path, source })?;
         }
         let named = options.own_executable.clone();
         let executable = |source| Error::Executable { path: named.clone(), source };
@@ -223,17 +234,27 @@ impl Runner {
         let directory = options.data_dir.clone();
         let absolute = directory.canonicalize();
         options.data_dir = absolute.map_err(|source| Error::Directory { path: directory, source })?;
-        let detected = Isolation::detect(&options.own_executable, &options.container_arguments).await;
-        let mut isolation = detected.map_err(executable)?;
+        let (program, arguments) = (options.own_executable.clone(), options.container_arguments.clone());
+        let mut isolation = match options.isolation {
+            Some(isolation) => isolation,
+            None => Isolation::detect(&program, &arguments).await.map_err(executable)?,
+        };
         isolation.no_network = !options.network && (isolation.user || isolation.mount);
-        tracing::info!(isolation = isolation.describe(), "containers are isolated by what this machine allows");
-        let spawner = Spawner::new(options.own_executable.clone(), options.container_arguments.clone());
+        tracing::info!(
+            isolation = isolation.describe(),
+            "containers are isolated by what this machine allows"
+        );
+        let spawner = Spawner::new(program, arguments);
         Ok(Shared {
             spawner: spawner.map_err(executable)?,
             recorder: Recorder::new(client.clone(), options.node_name.clone()),
             images: Box::new(OwnImage {
                 names: options.own_images.clone(),
-                executable: if isolation.mount { view::OWN_EXECUTABLE.into() } else { options.own_executable.clone() },
+                executable: if isolation.mount {
+                    view::OWN_EXECUTABLE.into()
+                } else {
+                    options.own_executable.clone()
+                },
             }),
             claims: ClaimStore { directory: options.data_dir.join("claims") },
             capacity: machine::capacity(&options.data_dir),
@@ -277,7 +298,7 @@ enum Stage {
 impl Node {
     fn new(shared: Arc<Shared>) -> Self {
         // First of all: nothing of an earlier life may run beside this one.
-        for uid in records::known_pods(&shared.options.data_dir.join("pods")) {
+        for uid in records::names(&shared.options.data_dir.join("pods")) {
             let killed = Records { directory: shared.home(&uid).join("records") }.kill_leftovers();
             if killed > 0 {
                 tracing::warn!(pod = uid, killed, "processes left by an earlier life were killed");
@@ -296,7 +317,8 @@ impl Node {
             Event::Apply(pod) => self.settle(pod).await,
             Event::Delete(pod) => self.gone(&pod.uid().unwrap_or_default()),
             Event::InitDone => {
-                let absent: Vec<String> = self.pods.keys().filter(|uid| !self.listed.contains(*uid)).cloned().collect();
+                let absent: Vec<String> =
+                    self.pods.keys().filter(|uid| !self.listed.contains(*uid)).cloned().collect();
                 absent.iter().for_each(|uid| self.gone(uid));
                 if !std::mem::replace(&mut self.swept, true) {
                     self.sweep().await;
@@ -328,7 +350,9 @@ impl Node {
         let running = self.pods.values().filter(|held| held.stage == Stage::Busy(Work::Run)).count();
         let Some(held) = self.pods.get_mut(uid) else { return };
         let latest = held.latest.borrow().clone();
-        let Some(work) = work(&latest.pod, self.shared.options.run_workloads).filter(|_| !latest.gone) else { return };
+        let Some(work) = work(&latest.pod, self.shared.options.run_workloads).filter(|_| !latest.gone) else {
+            return;
+        };
         let allowed = match held.stage {
             Stage::Idle => true,
             Stage::Over => work == Work::Release,
@@ -340,7 +364,8 @@ impl Node {
         let bound = latest.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         if !bound {
             let full = work == Work::Run && running >= MAX_PODS;
-            if let Some((reason, message)) = unschedulable(&latest.pod, &self.shared.options.node_name, full) {
+            if let Some((reason, message)) = unschedulable(&latest.pod, &self.shared.options.node_name, full)
+            {
                 return self.hold_back(&latest.pod, reason, message).await;
             }
         }
@@ -382,7 +407,8 @@ impl Node {
     /// A task ended: its pod may have changed meanwhile, and one that waited for room may go.
     async fn again(&mut self) {
         let open = |held: &Held| matches!(held.stage, Stage::Idle | Stage::Over);
-        let uids: Vec<String> = self.pods.iter().filter(|(_, held)| open(held)).map(|(uid, _)| uid.clone()).collect();
+        let uids: Vec<String> =
+            self.pods.iter().filter(|(_, held)| open(held)).map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
             self.start(&uid).await;
         }
@@ -403,14 +429,17 @@ impl Node {
         let before = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let same = |c: &&k8s_openapi::api::core::v1::PodCondition| c.type_ == "PodScheduled";
         let now = before.iter().find(same);
-        if now.is_some_and(|c| c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message)) {
+        if now.is_some_and(|c| c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message))
+        {
             return;
         }
         let mut conditions: Vec<_> = before.iter().filter(|c| !same(c)).map(|c| json!(c)).collect();
         let at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.shared.now());
-        conditions.push(json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        conditions
+            .push(json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message,
             "lastTransitionTime": at}));
-        let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"phase": "Pending", "conditions": conditions}});
+        let patch =
+            json!({"metadata": {"uid": pod.uid()}, "status": {"phase": "Pending", "conditions": conditions}});
         let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), &pod.namespace().unwrap_or_default());
         let written = api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
         if let Err(error) = written {
@@ -421,15 +450,17 @@ impl Node {
     /// Once, after the first list: what belongs to nobody is removed.
     async fn sweep(&self) {
         let data = &self.shared.options.data_dir;
-        for uid in records::known_pods(&data.join("pods")).into_iter().chain(records::known_pods(&data.join("logs"))) {
+        for uid in records::names(&data.join("pods")).into_iter().chain(records::names(&data.join("logs"))) {
             if !self.listed.contains(&uid) {
                 self.forget(&uid);
             }
         }
+        // Directories first: one that is made after the list belongs to a claim that the list does not know.
+        let directories = records::names(&self.shared.claims.directory);
         let api: Api<PersistentVolumeClaim> = Api::all(self.shared.client.clone());
         let Ok(claims) = api.list(&ListParams::default()).await else { return };
         let known: BTreeSet<String> = claims.items.iter().filter_map(ResourceExt::uid).collect();
-        for uid in records::known_pods(&self.shared.claims.directory).into_iter().filter(|uid| !known.contains(uid)) {
+        for uid in directories.into_iter().filter(|uid| !known.contains(uid)) {
             let path = self.shared.claims.directory.join(uid);
             tokio::task::spawn_blocking(move || {
                 let _ = remove_dir(&path);
@@ -451,7 +482,8 @@ fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
         return None;
     }
     let controller = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
-    let pretended = matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
+    let pretended =
+        matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
     Some(if pretended && !run_workloads { Work::Pretend } else { Work::Run })
 }
 
@@ -459,7 +491,10 @@ fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
 fn unschedulable(pod: &Pod, node: &str, full: bool) -> Option<(&'static str, String)> {
     let spec = pod.spec.as_ref()?;
     if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        return Some(("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates".to_owned()));
+        return Some((
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
+        ));
     }
     let labels = machine::labels(node);
     let matches = |(key, value): (&String, &String)| labels.get(key) == Some(value);
@@ -489,11 +524,19 @@ mod tests {
             (json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}), Some(Work::Pretend)),
             (json!({"metadata": {"ownerReferences": owner("StatefulSet")}}), Some(Work::Pretend)),
             (json!({"metadata": {}, "status": {"phase": "Succeeded"}}), None),
-            (json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}),
-                Some(Work::Release)),
-            (json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}, "status": {"phase": "Failed"}}), None),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}),
+                Some(Work::Release),
+            ),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}, "status": {"phase": "Failed"}}),
+                None,
+            ),
             (json!({"metadata": {"deletionTimestamp": deleted}}), None),
-            (json!({"metadata": {"deletionTimestamp": deleted}, "spec": {"nodeName": "n", "containers": []}}), Some(Work::Run)),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted}, "spec": {"nodeName": "n", "containers": []}}),
+                Some(Work::Run),
+            ),
         ];
         for (given, expect) in table {
             assert_eq!(work(&pod(given.clone()), false), expect, "{given}");
@@ -504,9 +547,14 @@ mod tests {
 
     #[test]
     fn a_pod_that_cannot_be_placed_is_told_in_the_schedulers_words() {
-        let reason = |spec: serde_json::Value, full| unschedulable(&pod(json!({"metadata": {}, "spec": spec})), "n", full);
+        let reason = |spec: serde_json::Value, full| {
+            unschedulable(&pod(json!({"metadata": {}, "spec": spec})), "n", full)
+        };
         assert_eq!(reason(json!({"containers": []}), false), None);
-        assert_eq!(reason(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "n"}}), false), None);
+        assert_eq!(
+            reason(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "n"}}), false),
+            None
+        );
         let gated = reason(json!({"containers": [], "schedulingGates": [{"name": "x"}]}), false);
         assert_eq!(gated.unwrap().0, "SchedulingGated");
         let elsewhere = reason(json!({"containers": [], "nodeSelector": {"disk": "ssd"}}), false);

@@ -118,7 +118,8 @@ pub fn container(context: &Context<'_>, container: &Container, image: &Image) ->
         return Err(ConfigError::Argument { container: container.name.clone(), index }.into());
     }
     let user = user(context.pod, &spec, container)?;
-    let working_dir = container.working_dir.clone().filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".into());
+    let working_dir =
+        container.working_dir.clone().filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".into());
     if !is_plain_absolute(Path::new(&working_dir)) {
         return Err(ConfigError::WorkingDir { container: container.name.clone(), path: working_dir }.into());
     }
@@ -281,7 +282,9 @@ fn keys(
         match data.get(&item.key) {
             Some(bytes) => files.push(file(volume, &item.path, bytes.clone(), item.mode.or(options.mode))?),
             None if optional => {}
-            None => return Err(VolumeError::NoKey { volume: volume.to_owned(), kind, key: item.key.clone() }),
+            None => {
+                return Err(VolumeError::NoKey { volume: volume.to_owned(), kind, key: item.key.clone() });
+            }
         }
     }
     Ok(files)
@@ -383,8 +386,13 @@ mod tests {
         assert_eq!(plan(container.clone(), own.clone()).unwrap().argv, ["pawl", "act"]);
         let commanded = json!({"name": "m", "command": ["true"]});
         assert_eq!(plan(commanded, own).unwrap().argv, ["true"]);
-        let Err(Refusal::NoCommand(message)) = plan(container, Image::Host) else { panic!("it has no command") };
-        assert!(message.contains("\"m\"") && message.contains("\"x\"") && message.contains("command"), "{message}");
+        let Err(Refusal::NoCommand(message)) = plan(container, Image::Host) else {
+            panic!("it has no command")
+        };
+        assert!(
+            message.contains("\"m\"") && message.contains("\"x\"") && message.contains("command"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -403,7 +411,8 @@ mod tests {
         }
         let refused = mount(json!({"name": "no", "mountPath": "/c"})).unwrap_err();
         assert!(matches!(refused, Refusal::Config(ConfigError::NoVolume { .. })));
-        let sorted = mount(json!({"name": "v", "mountPath": "/a", "readOnly": true, "subPath": "s"})).unwrap();
+        let sorted =
+            mount(json!({"name": "v", "mountPath": "/a", "readOnly": true, "subPath": "s"})).unwrap();
         let targets: Vec<_> = sorted.mounts.iter().map(|m| m.target.to_str().unwrap()).collect();
         assert_eq!(targets, ["/a", "/a/b"]);
         assert!(sorted.mounts[0].read_only);
@@ -420,7 +429,10 @@ mod tests {
         .unwrap();
         assert_eq!((launch.memory_bytes, launch.user, launch.read_only_root), (Some(64 << 20), 1000, true));
         assert_eq!((launch.termination_path.as_str(), launch.fallback_to_logs), ("/t", true));
-        let root = plan(json!({"name": "m", "command": ["x"], "securityContext": {"runAsNonRoot": true}}), Image::Host);
+        let root = plan(
+            json!({"name": "m", "command": ["x"], "securityContext": {"runAsNonRoot": true}}),
+            Image::Host,
+        );
         assert!(matches!(root, Err(Refusal::Config(ConfigError::RunAsRoot { .. }))));
     }
 
@@ -447,16 +459,25 @@ mod tests {
         let table = [
             (json!({"emptyDir": {}}), Ok(VolumePlan::Empty)),
             (json!({"secret": {"secretName": "s", "defaultMode": 0o400}}), files(&[("k", "v", 0o400)])),
-            (json!({"configMap": {"name": "c", "items": [{"key": "k", "path": "d/f", "mode": 0o600}]}}), files(&[("d/f", "v", 0o600)])),
+            (
+                json!({"configMap": {"name": "c", "items": [{"key": "k", "path": "d/f", "mode": 0o600}]}}),
+                files(&[("d/f", "v", 0o600)]),
+            ),
             (json!({"configMap": {"name": "no", "optional": true}}), files(&[])),
-            (json!({"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
-                files(&[("l", "a=\"\\\"1\\\"\"\nb=\"2\"", 0o644)])),
-            (json!({"projected": {"sources": [
+            (
+                json!({"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
+                files(&[("l", "a=\"\\\"1\\\"\"\nb=\"2\"", 0o644)]),
+            ),
+            (
+                json!({"projected": {"sources": [
                 {"serviceAccountToken": {"path": "token"}}, {"secret": {"name": "s"}},
                 {"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}}),
-                files(&[("token", "not-a-real-token", 0o644), ("k", "v", 0o644), ("n", "n", 0o644)])),
-            (json!({"persistentVolumeClaim": {"claimName": "p", "readOnly": true}}),
-                Ok(VolumePlan::Claim { directory: PathBuf::from("claims/p"), read_only: true })),
+                files(&[("token", "not-a-real-token", 0o644), ("k", "v", 0o644), ("n", "n", 0o644)]),
+            ),
+            (
+                json!({"persistentVolumeClaim": {"claimName": "p", "readOnly": true}}),
+                Ok(VolumePlan::Claim { directory: PathBuf::from("claims/p"), read_only: true }),
+            ),
         ];
         for (given, expect) in table {
             assert_eq!(volume(given.clone()), expect, "{given}");
@@ -467,7 +488,10 @@ mod tests {
     fn a_volume_that_cannot_be_says_why() {
         let table = [
             (json!({"secret": {"secretName": "no"}}), "secret \"no\" not found"),
-            (json!({"configMap": {"name": "c", "items": [{"key": "no", "path": "f"}]}}), "references non-existent config key: no"),
+            (
+                json!({"configMap": {"name": "c", "items": [{"key": "no", "path": "f"}]}}),
+                "references non-existent config key: no",
+            ),
             (json!({"configMap": {"name": "c", "items": [{"key": "k", "path": "../f"}]}}), "without `..`"),
             (json!({"persistentVolumeClaim": {"claimName": "no"}}), "persistentvolumeclaim \"no\" not found"),
             (json!({"hostPath": {"path": "/etc"}}), "hostPath is not allowed"),

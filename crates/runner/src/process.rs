@@ -79,7 +79,8 @@ pub(crate) enum Error {
 impl Spawner {
     /// Must be called within a runtime.
     pub(crate) fn new(executable: PathBuf, arguments: Vec<OsString>) -> io::Result<Self> {
-        let (requests, mut inbox) = mpsc::unbounded_channel::<(Command, oneshot::Sender<io::Result<Child>>)>();
+        let (requests, mut inbox) =
+            mpsc::unbounded_channel::<(Command, oneshot::Sender<io::Result<Child>>)>();
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("pawl-spawner".to_owned()).spawn(move || {
             let _in_runtime = runtime.enter();
@@ -106,7 +107,8 @@ impl Spawner {
         let mut child = spawned.await.map_err(|_| gone())??;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(gone)?;
         let writer = Arc::new(Mutex::new(writer));
-        let stdout = child.stdout.take().map(|out| tokio::spawn(logs::copy(Channel::Stdout, out, writer.clone())));
+        let stdout =
+            child.stdout.take().map(|out| tokio::spawn(logs::copy(Channel::Stdout, out, writer.clone())));
         let stderr = child.stderr.take().map(|out| tokio::spawn(logs::copy(Channel::Stderr, out, writer)));
         let mut container = Container {
             handle: Handle { pid, ended: Arc::default() },

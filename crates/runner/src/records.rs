@@ -49,7 +49,8 @@ impl Process {
 
     /// Kills every process of the session that this process led, unless its number means another one by now.
     pub(crate) fn kill_session(self) -> usize {
-        let leader_is_other = Stat::read(self.pid).is_some_and(|stat| stat.started_ticks != self.started_ticks);
+        let leader_is_other =
+            Stat::read(self.pid).is_some_and(|stat| stat.started_ticks != self.started_ticks);
         if leader_is_other {
             return 0;
         }
@@ -95,7 +96,8 @@ impl Records {
     /// from its status.
     pub(crate) fn restore(&self, pod: &Pod, life: &mut Life, now: Timestamp) {
         for container in &mut life.containers {
-            let Some(record) = self.read(&container.name).or_else(|| from_status(pod, &container.name)) else {
+            let Some(record) = self.read(&container.name).or_else(|| from_status(pod, &container.name))
+            else {
                 continue;
             };
             container.restarts = record.restarts;
@@ -149,8 +151,8 @@ fn from_status(pod: &Pod, container: &str) -> Option<Record> {
     Some(record(ended.started_at.as_ref(), Some(exit)))
 }
 
-/// The pods that have a directory.
-pub(crate) fn known_pods(pods: &Path) -> Vec<String> {
+/// What has a directory here.
+pub(crate) fn names(pods: &Path) -> Vec<String> {
     let entries = fs::read_dir(pods).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str().map(str::to_owned)).collect()
 }
@@ -187,7 +189,8 @@ mod tests {
     fn what_was_begun_and_not_seen_to_end_is_lost_and_not_run_again() {
         let home = tempfile::tempdir().unwrap();
         let records = Records { directory: home.path().join("records") };
-        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]});
+        let spec =
+            json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]});
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         let now = Timestamp::from_second(100).unwrap();
         let ended = Exit {
@@ -211,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_leftover_is_killed_and_a_stranger_with_its_number_is_not() {
-        let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).process_group(0).spawn().unwrap();
+        let mut child =
+            Command::new("sleep").arg("600").stdin(Stdio::null()).process_group(0).spawn().unwrap();
         let pid = child.id().cast_signed();
         let process = Process::of(pid).unwrap();
         let stranger = Process { started_ticks: process.started_ticks + 1, ..process };

@@ -148,7 +148,12 @@ pub(crate) struct ClaimStore {
 
 impl ClaimStore {
     /// The claim's directory, with the claim marked `Bound`. `None`: there is no such claim.
-    async fn bind(&self, client: &Client, namespace: &str, name: &str) -> Result<Option<PathBuf>, kube::Error> {
+    async fn bind(
+        &self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<PathBuf>, kube::Error> {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
         let Some(claim) = api.get_opt(name).await? else { return Ok(None) };
         let Some(uid) = claim.uid() else { return Ok(None) };

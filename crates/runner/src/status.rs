@@ -38,6 +38,10 @@ impl Phase {
     }
 }
 
+/// The conditions that a kubelet keeps on every pod.
+const OWN_CONDITIONS: &[&str] =
+    &["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
 /// Whether a pod's phase says that it is over.
 pub fn is_terminal(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -137,6 +141,16 @@ pub fn pretended(pod: &Pod, now: Timestamp) -> PodStatus {
     status(pod, &life, now)
 }
 
+/// A status as the API shows it, with our own conditions as we wrote them.
+pub(crate) fn newer_conditions(shown: Option<PodStatus>, written: &PodStatus) -> PodStatus {
+    let mut status = shown.unwrap_or_default();
+    let own = |c: &&PodCondition| OWN_CONDITIONS.contains(&c.type_.as_str());
+    let foreign = status.conditions.iter().flatten().filter(|c| !own(c)).cloned();
+    let ours = written.conditions.iter().flatten().filter(own).cloned();
+    status.conditions = Some(ours.chain(foreign).collect());
+    status
+}
+
 /// How many main containers are where.
 #[derive(Default)]
 struct Seen {
@@ -201,8 +215,8 @@ fn container_status(pod: &Pod, life: &Life, container: &ContainerLife) -> Contai
         State::Waiting { reason, message, .. } => waiting(reason, message.clone()),
     };
     let running = state.running.is_some();
-    let completed_init = container.role == Role::Init
-        && matches!(&container.state, State::Exited(exit) if exit.code == 0);
+    let completed_init =
+        container.role == Role::Init && matches!(&container.state, State::Exited(exit) if exit.code == 0);
     ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
@@ -258,7 +272,8 @@ fn conditions(
     };
     let not_ready = |c: &&ContainerLife| c.role != Role::Init && !matches!(c.state, State::Running { .. });
     let unready: Vec<_> = life.containers.iter().filter(not_ready).collect();
-    let incomplete: Vec<_> = life.containers.iter().filter(|c| c.role != Role::Main && !is_initialized(c)).collect();
+    let incomplete: Vec<_> =
+        life.containers.iter().filter(|c| c.role != Role::Main && !is_initialized(c)).collect();
     let ready = match phase {
         Phase::Succeeded => (false, Some("PodCompleted"), None),
         Phase::Failed => (false, Some("PodFailed"), None),
@@ -276,7 +291,8 @@ fn conditions(
             (false, Some("ContainersNotInitialized"), Some(message))
         }
     };
-    let started = life.containers.iter().any(|c| !matches!(c.state, State::Waiting { .. }) || c.last.is_some());
+    let started =
+        life.containers.iter().any(|c| !matches!(c.state, State::Waiting { .. }) || c.last.is_some());
     let mut ours = vec![
         ("PodReadyToStartContainers", (started && !phase.terminal(), None, None)),
         ("Initialized", initialized),

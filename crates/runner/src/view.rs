@@ -29,15 +29,32 @@ const HIDDEN: &[&str] =
     &["etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-", "etc/sudoers", "etc/ssh", "etc/kubernetes"];
 
 /// Directories a program expects to be there and to be its own.
-const OWN: &[&str] = &["tmp", "var/tmp", "var/run", "var/lib", "var/log", "var/cache", "run", "root", "home", "proc", "dev", "dev/shm"];
+const OWN: &[&str] = &[
+    "tmp",
+    "var/tmp",
+    "var/run",
+    "var/lib",
+    "var/log",
+    "var/cache",
+    "run",
+    "root",
+    "home",
+    "proc",
+    "dev",
+    "dev/shm",
+];
 
 /// Everybody may write here.
 const SHARED: &[&str] = &["tmp", "var/tmp", "dev/shm"];
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-const DEVICE_LINKS: &[(&str, &str)] =
-    &[("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")];
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
 
 /// Nothing we mount reaches the machine.
 pub(crate) fn make_private() -> Result<(), Error> {
@@ -142,7 +159,11 @@ fn mount_volume(root: &OwnedFd, volume: &Bind) -> Result<(), Error> {
 
 /// Opens a path below `base`, making what is missing: directories, and at the end a directory or an empty file.
 fn walk(base: &OwnedFd, path: &Path, within: ResolveFlag, is_dir: bool) -> nix::Result<OwnedFd> {
-    let how = || OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(within | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how = || {
+        OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(within | ResolveFlag::RESOLVE_NO_MAGICLINKS)
+    };
     let mut so_far = PathBuf::new();
     let mut parent = openat2(base, ".", how())?;
     let mut parts = path.components().peekable();
@@ -151,7 +172,8 @@ fn walk(base: &OwnedFd, path: &Path, within: ResolveFlag, is_dir: bool) -> nix::
         let missing_file = parts.peek().is_none() && !is_dir;
         parent = match openat2(base, &so_far, how()) {
             Err(Errno::ENOENT) if missing_file => {
-                let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                let flags =
+                    OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
                 openat(&parent, part.as_os_str(), flags, Mode::from_bits_truncate(0o644))?;
                 openat2(base, &so_far, how())?
             }
@@ -238,7 +260,8 @@ fn remount_one(point: &Path) -> Result<(), Error> {
         (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
         (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
     ];
-    let kept = pairs.iter().filter(|(has, _)| kept.contains(*has)).fold(MsFlags::empty(), |all, (_, f)| all | *f);
+    let kept =
+        pairs.iter().filter(|(has, _)| kept.contains(*has)).fold(MsFlags::empty(), |all, (_, f)| all | *f);
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | kept;
     mount(none, point, none, flags, none).map_err(errno(&what))
 }
@@ -247,7 +270,8 @@ fn remount_one(point: &Path) -> Result<(), Error> {
 fn mounts_below(inside: &Path) -> Result<Vec<PathBuf>, Error> {
     let list = fs::read_to_string("/proc/self/mountinfo").map_err(failed("the list of mounts"))?;
     let points = list.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-    let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(inside) && point != inside).collect();
+    let mut below: Vec<PathBuf> =
+        points.filter(|point| point.starts_with(inside) && point != inside).collect();
     below.push(inside.to_owned());
     Ok(below)
 }

@@ -17,17 +17,15 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use crate::env::Context;
 use crate::events::Note;
-use crate::isolate::{Bind, CANNOT_START, ContainerSpec};
-use crate::life::{Exit, Life, Step, StopReason};
+use crate::life::{Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
-use crate::plan::{self, Launch, Refusal};
+use crate::plan::Launch;
 use crate::process::Handle;
-use crate::records::{Process, Record, Records};
-use crate::sources;
+use crate::records::{Record, Records};
 use crate::status;
-use crate::volumes::{self, Ready};
+
+mod start;
 
 /// A kubelet's limit for a termination message.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -82,7 +80,8 @@ struct Worker {
     running: BTreeMap<usize, (Handle, Launch)>,
     exits: mpsc::UnboundedReceiver<(usize, u8)>,
     exited: mpsc::UnboundedSender<(usize, u8)>,
-    written: Option<Value>,
+    /// The status as it was written last.
+    written: Option<(PodStatus, Value)>,
 }
 
 /// Whether the API still knows the pod.
@@ -230,163 +229,6 @@ impl Worker {
         }
     }
 
-    async fn start(&mut self, index: usize) {
-        let Some(container) = self.container(index).cloned() else { return };
-        let image = self.shared.images.resolve(container.image.as_deref().unwrap_or_default());
-        if let Some(life) = self.life.containers.get_mut(index) {
-            image.id().clone_into(&mut life.image_id);
-        }
-        let refused = match self.prepare(&container, &image).await {
-            Ok((launch, ready)) => match self.launch(index, &container, launch, &ready).await {
-                Ok(()) => return,
-                Err(error) => Refused::Cannot { reason: "StartError", message: error.to_string() },
-            },
-            Err(refused) => refused,
-        };
-        let now = self.shared.now();
-        match refused {
-            Refused::Later { reason, message, note } => {
-                self.life.held_up(index, reason, message, now);
-                self.note(note).await;
-            }
-            Refused::Cannot { reason, message } => {
-                self.note(Note::Failed { message: message.clone() }).await;
-                let exit = Exit {
-                    code: i32::from(CANNOT_START),
-                    reason: reason.to_owned(),
-                    message: Some(message),
-                    started_at: None,
-                    finished_at: now,
-                    id: self.id(index),
-                };
-                self.life.started(index, exit.id.clone(), now);
-                self.ended(index, exit);
-            }
-        }
-    }
-
-    /// Everything a container needs before its process: objects, volumes, the plan.
-    async fn prepare(
-        &self,
-        container: &Container,
-        image: &crate::images::Image,
-    ) -> Result<(Launch, BTreeMap<String, Ready>), Refused> {
-        let shared = &self.shared;
-        let mount = |message: String| Refused::Later {
-            reason: "ContainerCreating",
-            note: Note::FailedMount { message: message.clone() },
-            message,
-        };
-        let found = sources::collect(&shared.client, &self.pod, &shared.claims).await;
-        let sources = found.map_err(|error| mount(format!("reading what the pod refers to: {error}")))?;
-        let defaults = shared.environment(&self.pod);
-        let context = Context {
-            pod: &self.pod,
-            sources: &sources,
-            node: &shared.options.node_name,
-            capacity: shared.capacity,
-            defaults: &defaults,
-        };
-        let plans = plan::volumes(&context, shared.options.allow_host_path);
-        let plans = plans.map_err(|error| mount(error.to_string()))?;
-        let launch = plan::container(&context, container, image).map_err(|refusal| match refusal {
-            Refusal::Config(error) => Refused::Later {
-                reason: "CreateContainerConfigError",
-                note: Note::Failed { message: error.to_string() },
-                message: error.to_string(),
-            },
-            Refusal::NoCommand(message) => Refused::Cannot { reason: "ContainerCannotRun", message },
-        })?;
-        let directory = shared.home(&self.uid).join("volumes");
-        let ready = tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans)).await;
-        let ready = ready.map_err(io::Error::other).flatten();
-        Ok((launch, ready.map_err(|error| mount(format!("setting up volumes: {error}")))?))
-    }
-
-    async fn launch(
-        &mut self,
-        index: usize,
-        container: &Container,
-        launch: Launch,
-        ready: &BTreeMap<String, Ready>,
-    ) -> Result<(), crate::process::Error> {
-        if self.shared.images.resolve(container.image.as_deref().unwrap_or_default()) == crate::images::Image::Host {
-            let image = container.image.clone().unwrap_or_default();
-            self.note_once(Note::ImageIgnored { image }).await;
-        }
-        let spec = self.spec(&container.name, &launch, ready).await?;
-        let id = self.id(index);
-        let restarts = self.restarts(index);
-        let mut record = Record {
-            id: id.clone(),
-            restarts,
-            ends_in_row: self.life.containers.get(index).map_or(0, |c| c.ends_in_row),
-            started_at: self.shared.now(),
-            process: None,
-            exit: None,
-        };
-        // On disk before anything runs: after a crash in between, the container counts as begun.
-        self.records.write(&container.name, &record)?;
-        let writer = self.shared.logs.writer(&self.uid, &container.name, restarts)?;
-        self.note(Note::Created { container: container.name.clone() }).await;
-        let mut process = self.shared.spawner.start(&spec, writer).await?;
-        record.process = Process::of(process.handle.pid);
-        self.records.write(&container.name, &record)?;
-        self.running.insert(index, (process.handle.clone(), launch));
-        self.life.started(index, id, record.started_at);
-        let exited = self.exited.clone();
-        tokio::spawn(async move {
-            let code = process.wait().await;
-            // A worker that is gone does not ask.
-            let _ = exited.send((index, code));
-        });
-        self.note(Note::Started { container: container.name.clone() }).await;
-        Ok(())
-    }
-
-    async fn spec(&self, name: &str, launch: &Launch, ready: &BTreeMap<String, Ready>) -> io::Result<ContainerSpec> {
-        let shared = &self.shared;
-        let home = shared.home(&self.uid);
-        let (root, message) = (home.join("roots").join(name), self.message_path(name));
-        let fresh = root.clone();
-        let empty = tokio::task::spawn_blocking(move || {
-            remove_dir(&fresh)?;
-            std::fs::create_dir_all(&fresh)?;
-            std::fs::create_dir_all(message.parent().unwrap_or(&fresh))?;
-            std::fs::write(&message, "")
-        });
-        empty.await.map_err(io::Error::other).flatten()?;
-        let mut binds: Vec<Bind> = launch
-            .mounts
-            .iter()
-            .filter_map(|mount| Some((mount, ready.get(&mount.volume)?)))
-            .map(|(mount, volume)| Bind {
-                source: volume.source.clone(),
-                sub_path: mount.sub_path.clone(),
-                target: mount.target.clone(),
-                read_only: mount.read_only || volume.read_only,
-            })
-            .collect();
-        if shared.isolation.mount {
-            let target = PathBuf::from(&launch.termination_path);
-            binds.push(Bind { source: self.message_path(name), sub_path: None, target, read_only: false });
-        }
-        Ok(ContainerSpec {
-            runner: std::process::id().cast_signed(),
-            executable: shared.options.own_executable.clone(),
-            isolation: shared.isolation,
-            argv: launch.argv.clone(),
-            env: launch.env.clone(),
-            working_dir: PathBuf::from(&launch.working_dir),
-            hostname: self.pod.name_any(),
-            root,
-            binds,
-            read_only_root: launch.read_only_root,
-            memory_bytes: launch.memory_bytes,
-            user: launch.user,
-        })
-    }
-
     /// Sleeps until something happens.
     async fn sleep(&mut self, wake: Option<Timestamp>) {
         let now = self.shared.now();
@@ -404,7 +246,9 @@ impl Worker {
 
     async fn process_ended(&mut self, index: usize, code: u8) {
         let Some((_, launch)) = self.running.remove(&index) else { return };
-        let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else { return };
+        let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else {
+            return;
+        };
         let record = self.records.read(&name);
         let exit = Exit {
             code: i32::from(code),
@@ -416,10 +260,12 @@ impl Worker {
         };
         self.ended(index, exit);
         let again = self.life.containers.get(index).filter(|c| match &c.state {
-            crate::life::State::Exited(exit) => self.life.again(c, exit),
-            crate::life::State::Running { .. } | crate::life::State::Waiting { .. } => false,
+            State::Exited(exit) => self.life.again(c, exit),
+            State::Running { .. } | State::Waiting { .. } => false,
         });
-        if let Some((delay, container)) = again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero()) {
+        if let Some((delay, container)) =
+            again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
+        {
             let message = status::back_off_message(&self.pod, container, delay.as_secs());
             self.note(Note::BackOff { message }).await;
         }
@@ -486,6 +332,10 @@ impl Worker {
     }
 
     async fn write_status(&mut self) {
+        if let Some((written, _)) = &self.written {
+            // The watch may lag behind: of our own conditions, what we wrote is newer than what it shows.
+            self.pod.status = Some(status::newer_conditions(self.pod.status.take(), written));
+        }
         let status = status::status(&self.pod, &self.life, self.shared.now());
         self.patch_status(&status).await;
     }
@@ -502,7 +352,7 @@ impl Worker {
                 map.entry(field).or_insert(Value::Null);
             }
         }
-        if self.written.as_ref() == Some(&value) {
+        if self.written.as_ref().is_some_and(|(_, written)| *written == value) {
             return;
         }
         let patch = json!({"metadata": {"uid": self.uid}, "status": value});
@@ -511,8 +361,7 @@ impl Worker {
             api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
         });
         known.await;
-        self.pod.status = Some(status.clone());
-        self.written = Some(value);
+        self.written = Some((status.clone(), value));
     }
 
     /// Tries until it works, the pod is gone, or Pawl stops. What is permanent is said and given up.
@@ -527,10 +376,13 @@ impl Worker {
         loop {
             let error = match attempt().await {
                 Ok(()) => return Known::Yes,
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 410) => return Known::Gone,
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 410) => {
+                    return Known::Gone;
+                }
                 Err(error) => error,
             };
-            let permanent = matches!(&error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422));
+            let permanent =
+                matches!(&error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422));
             tracing::warn!(%error, permanent, pod = self.pod.name_any(), "{what} failed");
             if permanent || *shutdown.borrow() || updates.borrow().gone {
                 return if updates.borrow().gone { Known::Gone } else { Known::Yes };
@@ -546,14 +398,6 @@ impl Worker {
 
     async fn note(&self, note: Note) {
         self.shared.recorder.note(&self.pod, &note, self.shared.now()).await;
-    }
-
-    /// For notes that a restart need not repeat.
-    async fn note_once(&self, note: Note) {
-        let first = self.life.containers.iter().all(|container| container.restarts == 0 && container.last.is_none());
-        if first && self.running.is_empty() {
-            self.note(note).await;
-        }
     }
 
     /// Volumes and root views are of no use to a pod that is over; its logs and records are.
@@ -575,15 +419,15 @@ impl Worker {
     /// How often the container will have been restarted once it starts now.
     fn restarts(&self, index: usize) -> u32 {
         let Some(life) = self.life.containers.get(index) else { return 0 };
-        let again = life.last.is_some() || matches!(life.state, crate::life::State::Exited(_));
+        let again = life.last.is_some() || matches!(life.state, State::Exited(_));
         life.restarts + u32::from(again)
     }
 
     fn id(&self, index: usize) -> String {
         let Some(life) = self.life.containers.get(index) else { return String::new() };
         let run = match life.state {
-            crate::life::State::Running { ref id, .. } => return id.clone(),
-            crate::life::State::Waiting { .. } | crate::life::State::Exited(_) => self.restarts(index),
+            State::Running { ref id, .. } => return id.clone(),
+            State::Waiting { .. } | State::Exited(_) => self.restarts(index),
         };
         format!("pawl://{}-{}-{run}", self.uid, life.name)
     }
@@ -591,12 +435,6 @@ impl Worker {
     fn message_path(&self, name: &str) -> PathBuf {
         self.shared.home(&self.uid).join("messages").join(name)
     }
-}
-
-/// Why a container does not start now.
-enum Refused {
-    Later { reason: &'static str, message: String, note: Note },
-    Cannot { reason: &'static str, message: String },
 }
 
 pub(crate) fn remove_dir(path: &std::path::Path) -> io::Result<()> {

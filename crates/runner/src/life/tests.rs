@@ -44,7 +44,9 @@ fn init_containers_run_in_order_and_main_ones_together() {
 
 #[test]
 fn a_failed_init_container_ends_a_pod_that_never_restarts() {
-    let mut life = life(json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}], "containers": [{"name": "m"}]}));
+    let mut life = life(
+        json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}], "containers": [{"name": "m"}]}),
+    );
     run(&mut life, 0, 3, 0, 1);
     let next = life.next(at(1));
     assert!(next.finished && next.steps.is_empty());
@@ -86,7 +88,9 @@ fn restarts_wait_ten_seconds_doubling_to_five_minutes() {
 
 #[test]
 fn each_policy_restarts_what_it_should() {
-    for (policy, on_zero, on_one) in [("Never", false, false), ("OnFailure", false, true), ("Always", true, true)] {
+    for (policy, on_zero, on_one) in
+        [("Never", false, false), ("OnFailure", false, true), ("Always", true, true)]
+    {
         for (code, again) in [(0, on_zero), (1, on_one)] {
             let mut life = life(json!({"restartPolicy": policy, "containers": [{"name": "m"}]}));
             run(&mut life, 0, code, 0, 1);

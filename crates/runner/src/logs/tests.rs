@@ -50,7 +50,10 @@ async fn tail_since_limit_and_timestamps_choose_what_is_shown() {
     let stamped = read(&logs, LogOptions { timestamps: true, ..LogOptions::default() }).await;
     for (line, text) in stamped.lines().zip(["1", "2", "3"]) {
         let (at, rest) = line.split_once(' ').unwrap();
-        assert!(at.parse::<Timestamp>().is_ok() && at.len() == "2026-11-15T20:00:00.000000000Z".len(), "{line}");
+        assert!(
+            at.parse::<Timestamp>().is_ok() && at.len() == "2026-11-15T20:00:00.000000000Z".len(),
+            "{line}"
+        );
         assert_eq!(rest, text);
     }
 }
@@ -71,7 +74,10 @@ async fn the_previous_run_is_kept_and_the_one_before_it_is_not() {
     let (directory, logs) = logs();
     let previous = || LogOptions { previous: true, ..LogOptions::default() };
     assert!(matches!(logs.open("uid", "main", previous()).await.err(), Some(Error::NoPrevious { .. })));
-    assert!(matches!(logs.open("uid", "main", LogOptions::default()).await.err(), Some(Error::NotStarted { .. })));
+    assert!(matches!(
+        logs.open("uid", "main", LogOptions::default()).await.err(),
+        Some(Error::NotStarted { .. })
+    ));
     for run in 0..3 {
         write(&logs, run, format!("run {run}\n").as_bytes()).await;
     }
@@ -133,7 +139,8 @@ async fn a_follower_goes_on_into_the_next_part() {
     writer.append(b"2026-11-15T20:00:00.000000000Z stdout F last\n").unwrap();
     drop(writer);
     let rest: Vec<_> = tokio::time::timeout(BOUND, stream.collect()).await.unwrap();
-    let rest: Vec<u8> = rest.into_iter().flat_map(|chunk: io::Result<Bytes>| chunk.unwrap().to_vec()).collect();
+    let rest: Vec<u8> =
+        rest.into_iter().flat_map(|chunk: io::Result<Bytes>| chunk.unwrap().to_vec()).collect();
     assert_eq!(rest.len(), 600 * (MAX_ENTRY_BYTES + 1) + "last\n".len());
     assert!(rest.ends_with(b"last\n"));
 }

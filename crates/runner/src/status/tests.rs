@@ -7,8 +7,10 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn pod(spec: Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1}, "spec": spec}))
-        .unwrap()
+    serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1}, "spec": spec}),
+    )
+    .unwrap()
 }
 
 fn exit(code: i32) -> Exit {
@@ -60,7 +62,9 @@ fn phases_are_kubelets() {
 
 #[test]
 fn a_pod_waits_for_its_init_containers_and_fails_with_them() {
-    let pod = pod(json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}], "containers": [{"name": "m"}]}));
+    let pod = pod(
+        json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}], "containers": [{"name": "m"}]}),
+    );
     let mut life = Life::new(&pod, Timing::default(), at(0));
     let first = status(&pod, &life, at(0));
     assert_eq!(first.phase.as_deref(), Some("Pending"));
@@ -68,12 +72,19 @@ fn a_pod_waits_for_its_init_containers_and_fails_with_them() {
     assert_eq!(reason(&first.container_statuses.as_ref().unwrap()[0]), "PodInitializing");
     assert_eq!(
         condition(&first, "Initialized"),
-        ("False".into(), Some("ContainersNotInitialized".into()), Some("containers with incomplete status: [i]".into()))
+        (
+            "False".into(),
+            Some("ContainersNotInitialized".into()),
+            Some("containers with incomplete status: [i]".into())
+        )
     );
     run(&mut life, 0, 7);
     let failed = status(&pod, &life, at(2));
     assert_eq!(failed.phase.as_deref(), Some("Failed"));
-    assert_eq!(failed.init_container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap().exit_code, 7);
+    assert_eq!(
+        failed.init_container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap().exit_code,
+        7
+    );
 }
 
 #[test]
@@ -109,7 +120,8 @@ fn transition_times_move_on_a_flip_only_and_foreign_conditions_stay() {
     let mut pod = pod(json!({"restartPolicy": "Never", "containers": [{"name": "m"}]}));
     let mut life = Life::new(&pod, Timing::default(), at(0));
     let mut first = status(&pod, &life, at(0));
-    let foreign = PodCondition { type_: "DisruptionTarget".into(), status: "True".into(), ..PodCondition::default() };
+    let foreign =
+        PodCondition { type_: "DisruptionTarget".into(), status: "True".into(), ..PodCondition::default() };
     first.conditions.as_mut().unwrap().push(foreign.clone());
     pod.status = Some(first.clone());
     life.started(0, "pawl://x".to_owned(), at(5));
@@ -123,6 +135,20 @@ fn transition_times_move_on_a_flip_only_and_foreign_conditions_stay() {
     // The same facts a little later are the same status: nothing to write.
     pod.status = Some(status(&pod, &life, at(5)));
     assert_eq!(pod.status, Some(status(&pod, &life, at(9))));
+}
+
+#[test]
+fn what_we_wrote_is_newer_than_what_the_watch_shows_and_what_others_wrote_stays() {
+    let condition = |type_: &str, status: &str| PodCondition {
+        type_: type_.into(),
+        status: status.into(),
+        ..PodCondition::default()
+    };
+    let with = |conditions| PodStatus { conditions: Some(conditions), ..PodStatus::default() };
+    let shown = with(vec![condition("Ready", "False"), condition("Foreign", "True")]);
+    let written = with(vec![condition("Ready", "True"), condition("Foreign", "False")]);
+    let merged = newer_conditions(Some(shown), &written).conditions.unwrap();
+    assert_eq!(merged, [condition("Ready", "True"), condition("Foreign", "True")]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pawl_apiserver::{RealEnv, Server};
 use pawl_runner::life::Timing;
-use pawl_runner::{LogOptions, Logs, Options, Runner};
+use pawl_runner::{Isolation, LogOptions, Logs, Options, Runner};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,10 +35,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// A runner that makes do with less than the machine allows.
+    fn with(isolation: Option<Isolation>) -> Self {
         let server = Server::in_memory(Arc::new(RealEnv));
         let data = tempfile::tempdir().unwrap();
         let client = Client::new(server.service(), "default");
-        let (logs, stop, runner) = start(&client, data.path().to_owned());
+        let (logs, stop, runner) = start(&client, data.path().to_owned(), isolation);
         Self { client, data, logs, stop: Some(stop), runner }
     }
 
@@ -49,7 +54,7 @@ impl World {
     }
 
     async fn restart(&mut self) {
-        let (logs, stop, runner) = start(&self.client, self.data.path().to_owned());
+        let (logs, stop, runner) = start(&self.client, self.data.path().to_owned(), None);
         (self.logs, self.stop, self.runner) = (logs, Some(stop), runner);
     }
 
@@ -72,7 +77,10 @@ impl World {
     }
 
     async fn pod(&self, name: &str, spec: Value) {
-        self.create::<Pod>(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})).await;
+        self.create::<Pod>(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}),
+        )
+        .await;
     }
 
     /// A pod with one container that runs a script and is not restarted.
@@ -118,10 +126,15 @@ impl World {
     }
 }
 
-fn start(client: &Client, data: PathBuf) -> (Logs, oneshot::Sender<()>, JoinHandle<()>) {
+fn start(
+    client: &Client,
+    data: PathBuf,
+    isolation: Option<Isolation>,
+) -> (Logs, oneshot::Sender<()>, JoinHandle<()>) {
     let mut options = Options::new(data, container_executable());
     options.container_arguments = Vec::new();
     options.own_images = vec!["example.invalid/pawl".to_owned()];
+    options.isolation = isolation;
     options.timing = Timing {
         restart_initial: SignedDuration::from_millis(50),
         config_retry: SignedDuration::from_millis(50),
