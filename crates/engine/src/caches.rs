@@ -8,6 +8,7 @@
 //! A watch that breaks stays live: what it has seen is old, not wrong, and every write is compared and swapped.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pawl_api::meta::Kind;
@@ -15,12 +16,15 @@ use pawl_machines::apply::Written;
 use pawl_machines::cache::Cache;
 use pawl_machines::object::{Key, Object};
 use pawl_machines::view::{Served, View, group_of};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::expectations::shows;
 
 /// A namespace, or all of them.
 pub type Scope = Option<String>;
+
+/// Requests to list again: one for each namespace that is watched on its own.
+pub type Tickets = BTreeMap<Scope, u64>;
 
 /// How a watch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,10 +85,9 @@ pub struct Caches {
 struct Entry {
     cache: Cache,
     watches: BTreeMap<Scope, Watched>,
-    /// Moves with everything that is learnt about the kind.
-    moved: watch::Sender<u64>,
-    /// The number of the latest request to list again.
-    tickets: watch::Sender<u64>,
+    /// Tells whenever anything is learnt about the kind. Not a `watch` channel: that wakes those who wait in an order
+    /// drawn by lot, and a run could not be repeated.
+    moved: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -92,6 +95,8 @@ struct Watched {
     standing: Standing,
     /// The resourceVersion up to which everything has been seen.
     seen: String,
+    /// The number of the latest request to list again.
+    tickets: watch::Sender<u64>,
     /// The latest ticket that a list has answered.
     listed: u64,
 }
@@ -103,24 +108,25 @@ impl Caches {
         let entry = kinds.entry(kind.clone()).or_insert_with(|| Entry {
             cache: Cache::default(),
             watches: BTreeMap::new(),
-            moved: watch::Sender::new(0),
-            tickets: watch::Sender::new(0),
+            moved: Arc::default(),
         });
         for label in labels {
             entry.cache.index(label);
         }
-        entry.watches.entry(scope).or_insert_with(|| Watched {
+        let watched = entry.watches.entry(scope).or_insert_with(|| Watched {
             standing: Standing::Pending,
             seen: String::new(),
+            tickets: watch::Sender::new(0),
             listed: 0,
         });
-        entry.tickets.subscribe()
+        watched.tickets.subscribe()
     }
 
     /// Forgets a kind altogether; returns what was known of it, as so many ends.
     pub fn discard(&self, kind: &Kind) -> Vec<Change> {
-        let entry = self.write().remove(kind);
-        let objects = entry.map(|entry| entry.cache.list(None)).unwrap_or_default();
+        let Some(entry) = self.write().remove(kind) else { return Vec::new() };
+        entry.moved.notify_waiters();
+        let objects = entry.cache.list(None);
         objects.into_iter().map(|before| Change { before: Some(before), after: None }).collect()
     }
 
@@ -204,21 +210,37 @@ impl Caches {
     }
 
     /// Asks whoever feeds a kind to list it again; `has_listed` tells when that has been done.
-    pub fn ask_to_list(&self, kind: &Kind) -> u64 {
+    pub fn ask_to_list(&self, kind: &Kind) -> Tickets {
         let kinds = self.read();
-        let Some(entry) = kinds.get(kind) else { return 0 };
-        entry.tickets.send_modify(|ticket| *ticket += 1);
-        *entry.tickets.borrow()
+        let watches = kinds.get(kind).into_iter().flat_map(|entry| &entry.watches);
+        watches
+            .map(|(scope, watched)| {
+                watched.tickets.send_modify(|ticket| *ticket += 1);
+                (scope.clone(), *watched.tickets.borrow())
+            })
+            .collect()
     }
 
-    pub fn has_listed(&self, kind: &Kind, ticket: u64) -> bool {
+    pub fn has_listed(&self, kind: &Kind, tickets: &Tickets) -> bool {
         let kinds = self.read();
-        kinds.get(kind).is_none_or(|entry| entry.watches.values().all(|watched| watched.listed >= ticket))
+        kinds.get(kind).is_none_or(|entry| {
+            let listed = |scope: &Scope| entry.watches.get(scope).map(|watched| watched.listed);
+            tickets.iter().all(|(scope, ticket)| listed(scope).is_none_or(|listed| listed >= *ticket))
+        })
     }
 
-    /// Moves with everything that is learnt about a kind; `None` if nobody watches it.
-    pub fn moves(&self, kind: &Kind) -> Option<watch::Receiver<u64>> {
-        self.read().get(kind).map(|entry| entry.moved.subscribe())
+    /// Waits until something holds that depends on what is known of a kind, or until nobody watches it any more.
+    pub async fn until(&self, kind: &Kind, holds: impl Fn() -> bool) {
+        loop {
+            let Some(moved) = self.read().get(kind).map(|entry| Arc::clone(&entry.moved)) else { return };
+            let mut told = pin!(moved.notified());
+            // From here on no move is missed, so what is looked at now is not outdated unnoticed.
+            told.as_mut().enable();
+            if holds() {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// All objects that name one of this kind as an owner.
@@ -237,7 +259,7 @@ impl Caches {
         let Some(entry) = kinds.get_mut(kind) else { return };
         if let Some(watched) = entry.watches.get_mut(scope) {
             change(&mut entry.cache, watched);
-            entry.moved.send_modify(|moves| *moves += 1);
+            entry.moved.notify_waiters();
         }
     }
 

@@ -18,7 +18,7 @@ pub const CRD: Kind =
     Kind::of("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false);
 
 /// Never looked at as part of "every kind": there are thousands, they come and go, and they own nothing.
-const NOT_EVERY: [&str; 1] = ["events"];
+const NOT_EVERY: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
 /// All kinds that can be listed, watched and deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn take(kinds: &mut BTreeSet<Kind>, group: &str, version: &str, Resources { reso
         let can = |verb: &str| verbs.iter().any(|known| known == verb);
         let wanted = can("list") && can("watch") && can("delete");
         // A subresource has a slash in its name.
-        if !wanted || name.contains('/') || NOT_EVERY.contains(&name.as_str()) {
+        if !wanted || name.contains('/') || NOT_EVERY.contains(&(group, name.as_str())) {
             continue;
         }
         if !kinds.iter().any(|known| known.group == group && known.plural == name) {
@@ -149,11 +149,13 @@ mod tests {
             serde_json::from_value(json!({"resources": [
                 {"name": "jobs", "kind": "Job", "namespaced": true, "verbs": verbs},
                 {"name": "jobs/status", "kind": "Job", "namespaced": true, "verbs": verbs},
-                {"name": "events", "kind": "Event", "namespaced": true, "verbs": verbs},
             ]}))
             .unwrap()
         };
         let mut kinds = BTreeSet::new();
+        let events = json!({"resources": [{"name": "events", "kind": "Event", "namespaced": true,
+            "verbs": ["list", "watch", "delete"]}]});
+        take(&mut kinds, "", "v1", serde_json::from_value(events).unwrap());
         take(&mut kinds, "batch", "v0", document(&["get", "list"]));
         assert!(kinds.is_empty());
         take(&mut kinds, "batch", "v2", document(&["list", "watch", "delete"]));

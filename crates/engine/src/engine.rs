@@ -8,43 +8,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
 use pawl_api::meta::Kind;
 use pawl_machines::apply;
 use pawl_machines::machine::{AnyMachine, Depth, Primary};
 use pawl_machines::view::View;
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use crate::caches::{Caches, Change, Scope, Standing};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::discovery::{self, CRD, Every};
+use crate::discovery::CRD;
 use crate::error::Error;
-use crate::informer::{Informer, Listener};
+use crate::informer::Listener;
 use crate::leader::{self, Election};
 use crate::metrics::{MachineLabels, Metrics};
-use crate::queue::{self, Queue, Work, backoff};
-use crate::reconcile::Memory;
+use crate::queue::{self, Queue, Work};
+use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
 use crate::wire::Wire;
 
-/// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go.
-pub const GRACE: Duration = Duration::from_secs(25);
+/// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go,
+/// and the lease has to be given back too.
+pub const GRACE: Duration = Duration::from_secs(20);
 
 /// How many objects are looked at at the same time unless said otherwise: requests, not decisions, take the time, and
 /// an API server lets a client have some dozens in flight.
 const CONCURRENCY: usize = 16;
-
-/// How often discovery is asked again though no definition has changed: aggregated servers come without one.
-const REDISCOVER: Duration = Duration::from_mins(10);
 
 /// Guards that a simulation takes away to see that it notices; nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +79,14 @@ pub struct Builder {
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
     resync: Duration,
+    concurrency: usize,
     guards: Guards,
     settings: Settings,
 }
 
 #[derive(Debug)]
-struct Settings {
-    seed: u64,
-    concurrency: usize,
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
     namespaces: Vec<String>,
     election: Option<leader::Config>,
 }
@@ -109,9 +105,11 @@ pub(crate) struct Core {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
     pub(crate) guards: Guards,
+    /// How many objects may be looked at at the same time.
+    pub(crate) slots: Arc<Semaphore>,
     pub(crate) leading: AtomicBool,
     /// Every kind there is has been asked for once.
-    discovered: AtomicBool,
+    pub(crate) discovered: AtomicBool,
     ready: watch::Sender<bool>,
     running: AtomicBool,
 }
@@ -125,11 +123,13 @@ impl Engine {
             clock: Arc::new(SystemClock),
             resync: queue::RESYNC,
             guards: Guards::default(),
-            settings: Settings { seed: 0, concurrency: CONCURRENCY, namespaces: Vec::new(), election: None },
+            concurrency: CONCURRENCY,
+            settings: Settings { seed: 0, namespaces: Vec::new(), election: None },
         }
     }
 
-    /// Runs until `shutdown` completes, then finishes what was begun.
+    /// Runs until `shutdown` completes, then finishes what was begun. Once only: a loop that has stopped, or whose
+    /// future was dropped, is built anew.
     pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Stopped {
         let Self { core, settings } = self;
         core.running.store(true, Ordering::SeqCst);
@@ -142,20 +142,18 @@ impl Engine {
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
-        let (deposed, leading) = watch::channel(settings.election.is_none());
-        let election = settings.election.clone().map(|config| {
-            Election::new(core.wire.clone(), config, core.time.clone(), settings.seed, deposed)
-        });
-        let election = election.map(|election| {
-            let (stop, stopping) = watch::channel(false);
-            (stop, tokio::spawn(election.run(stopping)))
-        });
-        let stopped = self.dispatch(shutdown, leading).await;
-        if let Some((stop, election)) = election {
-            stop.send_replace(true);
-            // Giving the lease back is a courtesy: bounded inside, and the others need not wait for it to expire.
-            let _ = election.await;
+        let (leads, leading) = watch::channel(settings.election.is_none());
+        let (stop, stopping) = watch::channel(false);
+        // In a set of its own: if this future is dropped, the lease is no longer renewed either.
+        let mut election = JoinSet::new();
+        if let Some(config) = settings.election.clone() {
+            let candidate = Election::new(core.wire.clone(), config, core.time.clone(), settings.seed, leads);
+            election.spawn(candidate.run(stopping));
         }
+        let stopped = self.dispatch(shutdown, leading).await;
+        stop.send_replace(true);
+        // Giving the lease back is a courtesy, and bounded: the others then need not wait for it to expire.
+        while election.join_next().await.is_some() {}
         helpers.abort_all();
         while helpers.join_next().await.is_some() {}
         core.running.store(false, Ordering::SeqCst);
@@ -233,16 +231,16 @@ impl Engine {
     ) -> Stopped {
         let core = &self.core;
         let mut shutdown = pin!(shutdown);
-        let (mut looks, slots) = (JoinSet::new(), Arc::new(Semaphore::new(self.settings.concurrency)));
+        let mut looks = JoinSet::new();
         core.lead(*leading.borrow_and_update());
         loop {
             while core.leading.load(Ordering::SeqCst) {
-                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
+                let Some(slot) = Slot::try_take(&core.slots) else { break };
                 let Some(taken) = core.queue().take(core.time.moment()) else { break };
                 core.measure_depth(taken.work.machine);
                 looks.spawn(Arc::clone(core).reconcile(taken, slot));
             }
-            let may_take = core.leading.load(Ordering::SeqCst) && slots.available_permits() > 0;
+            let may_take = core.leading.load(Ordering::SeqCst) && core.slots.available_permits() > 0;
             let nap = core.queue().next(core.time.moment()).filter(|_| may_take);
             tokio::select! {
                 biased;
@@ -253,7 +251,16 @@ impl Engine {
                 () = sleep(nap.unwrap_or(queue::RESYNC)) => {}
             }
         }
-        let _ = tokio::time::timeout(GRACE, async { while looks.join_next().await.is_some() {} }).await;
+        let finish = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Ok(()) = leading.changed() => core.lead(*leading.borrow_and_update()),
+                    ended = looks.join_next() => if ended.is_none() { break },
+                }
+            }
+        };
+        let _ = timeout(GRACE, finish).await;
         match looks.len() {
             0 => Stopped::Clean,
             unfinished => Stopped::Cut { unfinished },
@@ -290,7 +297,7 @@ impl Builder {
     /// How many objects are looked at at the same time.
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.settings.concurrency = concurrency.max(1);
+        self.concurrency = concurrency.max(1);
         self
     }
 
@@ -325,7 +332,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, resync, guards, settings } = self;
+        let Self { wire, machines, clock, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -344,6 +351,7 @@ impl Builder {
             metrics: Arc::default(),
             time: Time::new(clock),
             guards,
+            slots: Arc::new(Semaphore::new(concurrency)),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),
             ready: watch::Sender::new(false),
@@ -354,7 +362,8 @@ impl Builder {
 }
 
 impl Settings {
-    fn scopes(&self, kind: &Kind) -> Vec<Scope> {
+    /// Where a kind is watched.
+    pub(crate) fn scopes(&self, kind: &Kind) -> Vec<Scope> {
         if !kind.namespaced || self.namespaces.is_empty() {
             return vec![None];
         }
@@ -365,97 +374,6 @@ impl Settings {
 impl Core {
     pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An informer as a task that outlives even a panic of its own.
-    fn feed(self: &Arc<Self>, need: &Need, scope: Scope, seed: u64) -> impl Future<Output = ()> + use<> {
-        let Need { kind, depth, labels } = need;
-        let tickets = self.caches.add(kind, scope.clone(), labels);
-        self.metrics.standing(kind, Standing::Pending);
-        let mut informer = Informer {
-            kind: kind.clone(),
-            depth: *depth,
-            wire: self.wire.clone(),
-            caches: Arc::clone(&self.caches),
-            listener: Arc::clone(self) as Arc<dyn Listener>,
-            metrics: Arc::clone(&self.metrics),
-            tickets,
-            random: fastrand::Rng::with_seed(seed ^ spread(&format!("{kind} {scope:?}"))),
-            scope,
-            failures: 0,
-        };
-        async move {
-            while AssertUnwindSafe(informer.run()).catch_unwind().await.is_err() {
-                tracing::error!(kind = %informer.kind, "an informer panicked: it starts over");
-                informer.failures = informer.failures.saturating_add(1);
-                sleep(backoff(informer.failures, &mut informer.random)).await;
-            }
-        }
-    }
-
-    /// Keeps one metadata watch on every kind there is, as kinds come and go.
-    async fn follow_every_kind(self: Arc<Self>, settings: Arc<Settings>) {
-        let named: Vec<Kind> = self.router.needs().into_iter().map(|need| need.kind).chain([CRD]).collect();
-        let mut random = fastrand::Rng::with_seed(settings.seed ^ spread("every kind"));
-        let (mut feeds, mut fed) = (JoinSet::new(), BTreeMap::<Kind, Vec<AbortHandle>>::new());
-        let mut failures = 0_u32;
-        loop {
-            let Some(mut definitions) = self.caches.moves(&CRD) else { return };
-            definitions.mark_unchanged();
-            let found = discovery::every(&self.wire).await;
-            let mut patience = REDISCOVER;
-            match found {
-                Ok(Every { kinds, silent }) => {
-                    let gone: Vec<Kind> = fed.keys().filter(|kind| !kinds.contains(kind)).cloned().collect();
-                    for kind in gone.into_iter().filter(|kind| !silent.contains(kind.group.as_ref())) {
-                        fed.remove(&kind).into_iter().flatten().for_each(|feed| feed.abort());
-                        self.drop_kind(&kind);
-                    }
-                    for kind in kinds.iter().filter(|kind| !named.iter().any(|named| named.same_kind(kind))) {
-                        if !fed.contains_key(kind) {
-                            let need =
-                                Need { kind: kind.clone(), depth: Depth::Metadata, labels: BTreeSet::new() };
-                            let scopes = settings.scopes(kind).into_iter();
-                            let started = scopes
-                                .map(|scope| feeds.spawn(self.feed(&need, scope, settings.seed)))
-                                .collect();
-                            fed.insert(kind.clone(), started);
-                        }
-                    }
-                    self.discovered.store(true, Ordering::SeqCst);
-                    self.open_lanes();
-                    failures = if silent.is_empty() && self.all_defined(&kinds) { 0 } else { failures + 1 };
-                }
-                Err(failure) => {
-                    failures += 1;
-                    tracing::warn!(%failure, failures, "cannot discover kinds");
-                }
-            }
-            if failures > 0 {
-                patience = backoff(failures, &mut random);
-            }
-            tokio::select! {
-                biased;
-                moved = definitions.changed() => if moved.is_err() { return },
-                () = sleep(patience) => {}
-            }
-        }
-    }
-
-    /// Whether every definition that is known is served too: a new one takes a moment.
-    fn all_defined(&self, kinds: &BTreeSet<Kind>) -> bool {
-        let served: BTreeSet<String> =
-            kinds.iter().map(|kind| format!("{}.{}", kind.plural, kind.group)).collect();
-        self.caches.list(&CRD, None).iter().all(|definition| served.contains(definition.name()))
-    }
-
-    fn drop_kind(&self, kind: &Kind) {
-        tracing::info!(%kind, "a kind is gone");
-        for change in self.caches.discard(kind) {
-            self.changed(&change);
-        }
-        self.metrics.unwatched(kind);
-        self.open_lanes();
     }
 
     fn lead(&self, leads: bool) {
@@ -471,7 +389,7 @@ impl Core {
     }
 
     /// Lets every machine decide that has seen all it looks at.
-    fn open_lanes(&self) {
+    pub(crate) fn open_lanes(&self) {
         let standings: BTreeMap<Kind, Standing> = self.caches.standings().into_iter().collect();
         let every_kind_seen = self.discovered.load(Ordering::SeqCst)
             && standings.values().all(|standing| *standing != Standing::Pending);
@@ -504,6 +422,7 @@ impl Core {
 
 impl Listener for Core {
     fn changed(&self, change: &Change) {
+        self.follow_definition(change);
         let woken = self.router.woken(change, &*self.caches);
         let (now, mut touched) = (self.time.moment(), BTreeSet::new());
         for work in &woken {
@@ -544,11 +463,4 @@ impl Listener for Core {
         }
         self.open_lanes();
     }
-}
-
-/// Turns a name into a number that differs from those of other names (FNV-1a), so that each draws its own chance from
-/// one seed.
-fn spread(name: &str) -> u64 {
-    name.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -53,6 +53,20 @@ impl Error {
         }
     }
 
+    /// Whether it happens in a healthy cluster too: somebody else was faster, or took over.
+    pub fn is_routine(&self) -> bool {
+        match self {
+            Self::Request(failure) => matches!(failure.category, Category::Conflict | Category::Gone),
+            Self::Deposed { .. } => true,
+            Self::NoMachine
+            | Self::SameName { .. }
+            | Self::Panicked { .. }
+            | Self::Fault(_)
+            | Self::Behind { .. }
+            | Self::Serve(_) => false,
+        }
+    }
+
     /// How long whoever failed us asked to be left alone; everything is tried again with back-off.
     pub fn retry(&self) -> Option<Duration> {
         match self {

@@ -31,32 +31,20 @@ pub const LIST: Duration = Duration::from_secs(60);
 pub async fn caught_up(caches: &Caches, writes: &[Written]) -> Result<(), Written> {
     let deadline = Instant::now() + CATCH_UP;
     for written in writes {
-        let seen = until(caches, written, || caches.has_seen(written));
+        let seen = caches.until(&written.kind, || caches.has_seen(written));
         if tokio::time::timeout_at(deadline, seen).await.is_ok() {
             continue;
         }
         tracing::warn!(kind = %written.kind, key = %written.key, resource_version = %written.resource_version,
             "the watch has not shown a write of ours: asking for a list");
-        let ticket = caches.ask_to_list(&written.kind);
-        let listed =
-            until(caches, written, || caches.has_listed(&written.kind, ticket) || caches.has_seen(written));
+        let tickets = caches.ask_to_list(&written.kind);
+        let listed = caches
+            .until(&written.kind, || caches.has_listed(&written.kind, &tickets) || caches.has_seen(written));
         if tokio::time::timeout(LIST, listed).await.is_err() {
             return Err(written.clone());
         }
     }
     Ok(())
-}
-
-async fn until(caches: &Caches, written: &Written, condition: impl Fn() -> bool) {
-    let Some(mut moves) = caches.moves(&written.kind) else { return };
-    loop {
-        if condition() {
-            return;
-        }
-        if moves.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// Whether a cache that holds `known` and has seen everything up to `seen` shows a write.

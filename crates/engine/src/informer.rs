@@ -11,7 +11,6 @@
 //! One informer feeds one kind (in one namespace, or in all). A single object that cannot be read is skipped and
 //! counted; what was known of it stays. Ends are never lost: what a list does not name any more has ended.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +29,9 @@ use tokio::time::{Instant, sleep};
 use crate::caches::{Caches, Change, Listed, Scope, Standing};
 use crate::discovery::{self, CRD};
 use crate::metrics::{KindLabels, Metrics, RestartLabels};
+use crate::outline::Outline;
 use crate::queue::backoff;
 use crate::wire::{Lines, Lost, Opened, Wire};
-
-/// Objects per page of a list: what the usual clients ask for, and far below what an answer may hold.
-const PAGE: u32 = 500;
 
 /// How long the server is asked to keep a watch open: a little less than the 5 min at which proxies cut.
 const WATCH_SECS: u64 = 290;
@@ -100,11 +97,6 @@ enum Heard {
     Nonsense(String),
 }
 
-enum PageError {
-    TooLong(Failure),
-    Failed(Failure),
-}
-
 #[derive(Deserialize)]
 struct Event {
     #[serde(rename = "type")]
@@ -112,18 +104,12 @@ struct Event {
     object: Value,
 }
 
+/// An event whose object cannot be read.
 #[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-    items: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue", default)]
-    token: String,
+struct OutlinedEvent {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Outline,
 }
 
 impl Informer {
@@ -157,92 +143,6 @@ impl Informer {
         }
     }
 
-    async fn list(&mut self) -> Result<Listed, Failure> {
-        let mut limit = Some(PAGE);
-        'start: loop {
-            let mut listed =
-                Listed { objects: vec![], unreadable: BTreeSet::new(), resource_version: String::new() };
-            let mut token = String::new();
-            loop {
-                let page = match self.page(limit, &token).await {
-                    Ok(page) => page,
-                    // The pages' snapshot is gone: so all at once.
-                    Err(PageError::Failed(failure))
-                        if failure.is("Expired") && limit.is_some() && !token.is_empty() =>
-                    {
-                        limit = None;
-                        continue 'start;
-                    }
-                    Err(PageError::TooLong(failure)) => {
-                        limit = smaller(limit).ok_or(failure)?.into();
-                        continue 'start;
-                    }
-                    Err(PageError::Failed(failure)) => return Err(failure),
-                };
-                for item in page.items {
-                    self.read_into(&mut listed, item);
-                }
-                listed.resource_version = page.metadata.resource_version;
-                token = page.metadata.token;
-                if token.is_empty() {
-                    return Ok(listed);
-                }
-            }
-        }
-    }
-
-    async fn page(&self, limit: Option<u32>, token: &str) -> Result<List, PageError> {
-        let attempt = || format!("list {}", self.what());
-        let mut query = limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
-        if !token.is_empty() {
-            query.push_str("&continue=");
-            query.push_str(&percent_encoded(token));
-        }
-        let request = self.request(&query, "PartialObjectMetadataList");
-        let reply = self.wire.send(request).await.map_err(|lost| match lost {
-            Lost::TooLong(_) => PageError::TooLong(Failure::unanswered(attempt(), lost)),
-            Lost::Timeout(_) | Lost::Broken(_) => PageError::Failed(Failure::unanswered(attempt(), lost)),
-        })?;
-        if reply.code != 200 {
-            let failure = Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body);
-            return Err(PageError::Failed(failure));
-        }
-        serde_json::from_slice(&reply.body).map_err(|error| {
-            PageError::Failed(Failure::unanswered(attempt(), format!("the answer is not a list: {error}")))
-        })
-    }
-
-    fn read_into(&self, listed: &mut Listed, item: Value) {
-        let place = |field: &str| item.pointer(field).and_then(Value::as_str).map(str::to_owned);
-        let (namespace, name) = (place("/metadata/namespace"), place("/metadata/name"));
-        match self.read(item) {
-            Ok(object) => listed.objects.push(object),
-            Err(malformed) => {
-                self.skip(&malformed);
-                listed.unreadable.extend(name.map(|name| Key { namespace, name }));
-            }
-        }
-    }
-
-    /// An object as the caches keep it.
-    fn read(&self, mut item: Value) -> Result<Arc<Object>, Malformed> {
-        if let Some(fields) = item.as_object_mut() {
-            match self.depth {
-                Depth::Metadata => fields.retain(|field, _| field == "metadata"),
-                // Items of a list do not say what they are; some types want to know.
-                Depth::Full => {
-                    fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
-                    fields.insert("kind".to_owned(), self.kind.kind.as_ref().into());
-                }
-            }
-            // Often half of an object, and nobody decides by it.
-            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
-            }
-        }
-        Object::new(self.kind.clone(), item)
-    }
-
     fn take_list(&self, ticket: u64, listed: Listed) {
         let before = self.caches.standing(&self.kind);
         let changes = self.caches.replace(&self.kind, &self.scope, ticket, listed);
@@ -262,7 +162,7 @@ impl Informer {
             let request = self.request(&query, "PartialObjectMetadata");
             let opened = tokio::select! {
                 biased;
-                ticket = self.tickets.changed() => return asked(ticket),
+                ticket = self.tickets.changed() => return asked(&ticket),
                 opened = self.wire.open(request) => opened,
             };
             let attempt = format!("watch {}", self.what());
@@ -293,7 +193,7 @@ impl Informer {
         loop {
             let line = tokio::select! {
                 biased;
-                ticket = self.tickets.changed() => return Some(asked(ticket)),
+                ticket = self.tickets.changed() => return Some(asked(&ticket)),
                 line = lines.next(SILENCE) => line,
             };
             match line {
@@ -325,7 +225,7 @@ impl Informer {
     fn hear(&self, line: &Bytes, from: &mut String) -> Heard {
         let Event { kind, object } = match serde_json::from_slice(line) {
             Ok(event) => event,
-            Err(error) => return Heard::Nonsense(format!("a line is no event: {error}")),
+            Err(problem) => return self.hear_outlined(line, &problem, from),
         };
         if kind == "ERROR" {
             if object.get("code").and_then(Value::as_u64) == Some(410) {
@@ -365,6 +265,24 @@ impl Informer {
         }
     }
 
+    /// A line that could not be read: if it is an event about some object, only that object is lost.
+    fn hear_outlined(&self, line: &Bytes, problem: &serde_json::Error, from: &mut String) -> Heard {
+        let Ok(OutlinedEvent { kind, object }) = serde_json::from_slice(line) else {
+            return Heard::Nonsense(format!("a line is no event: {problem}"));
+        };
+        let (Some(key), Some(version)) = (object.key(), object.metadata.resource_version) else {
+            return Heard::Nonsense(format!("a line is no event: {problem}"));
+        };
+        self.skip(&self.malformed(Some(&key), problem));
+        *from = version;
+        if kind == "DELETED"
+            && let Some(change) = self.caches.remove(&self.kind, &self.scope, &key, from)
+        {
+            self.listener.changed(&change);
+        }
+        Heard::Something
+    }
+
     fn read_event(&self, kind: &str, mut object: Value) -> Result<Arc<Object>, Malformed> {
         // A bookmark has no name; nothing else of it is read.
         if kind == "BOOKMARK" {
@@ -401,11 +319,10 @@ impl Informer {
             None => ABSENT_RECHECK,
         };
         let redefined = async {
-            let Some(mut moves) = self.caches.moves(&CRD) else { return std::future::pending().await };
-            while self.definition() == definition {
-                if moves.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
+            self.caches.until(&CRD, || self.definition() != definition).await;
+            // Nobody watches definitions: only time can tell.
+            if self.definition() == definition {
+                std::future::pending().await
             }
         };
         tokio::select! {
@@ -440,13 +357,18 @@ impl Informer {
         self.failures = self.failures.saturating_add(1);
         let pause = backoff(self.failures, &mut self.random).min(MAX_PAUSE);
         let pause = pause.max(failure.retry_after.unwrap_or_default());
-        tracing::warn!(kind = %self.kind, namespace = self.scope, failures = self.failures, ?pause, %failure,
-            "cannot watch");
+        // Streams are cut in every healthy cluster; what fails twice is worth a line.
+        let (kind, namespace, failures) = (&self.kind, &self.scope, self.failures);
+        if failures > 1 {
+            tracing::warn!(%kind, namespace, failures, ?pause, %failure, "cannot watch");
+        } else {
+            tracing::debug!(%kind, namespace, ?pause, %failure, "watches again");
+        }
         self.count_restart("failed");
         sleep(pause).await;
     }
 
-    fn skip(&self, malformed: &Malformed) {
+    pub(crate) fn skip(&self, malformed: &Malformed) {
         tracing::warn!(kind = %self.kind, name = malformed.name, problem = malformed.problem,
             "an object is skipped: its metadata cannot be read");
         self.metrics.malformed.get_or_create(&KindLabels { kind: self.kind.to_string() }).inc();
@@ -457,14 +379,14 @@ impl Informer {
         self.metrics.watch_restarts.get_or_create(&labels).inc();
     }
 
-    fn what(&self) -> String {
+    pub(crate) fn what(&self) -> String {
         match &self.scope {
             Some(namespace) => format!("{} in {namespace}", self.kind),
             None => self.kind.to_string(),
         }
     }
 
-    fn request(&self, query: &str, partial: &str) -> Request<Vec<u8>> {
+    pub(crate) fn request(&self, query: &str, partial: &str) -> Request<Vec<u8>> {
         let path = format!("{}?{query}", self.kind.path(self.scope.as_deref(), None));
         let accept = match self.depth {
             Depth::Full => "application/json".to_owned(),
@@ -481,41 +403,6 @@ impl Informer {
     }
 }
 
-/// The next size to try when a page does not fit: from all at once to the usual page, then a quarter each time.
-fn smaller(limit: Option<u32>) -> Option<u32> {
-    match limit {
-        None => Some(PAGE),
-        Some(limit) => Some(limit / 4).filter(|limit| *limit > 0),
-    }
-}
-
-fn asked(ticket: Result<(), watch::error::RecvError>) -> End {
-    match ticket {
-        Ok(()) => End::List("asked"),
-        Err(_) => End::Unwanted,
-    }
-}
-
-/// A continue token is any text, and stands in a query.
-fn percent_encoded(text: &str) -> String {
-    use std::fmt::Write;
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_safe_in_a_query() {
-        assert_eq!(percent_encoded("a+b/c=&é"), "a%2Bb%2Fc%3D%26%C3%A9");
-    }
+fn asked(ticket: &Result<(), watch::error::RecvError>) -> End {
+    if ticket.is_ok() { End::List("asked") } else { End::Unwanted }
 }

@@ -36,6 +36,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// that nothing happens.
 const RENEW: Duration = Duration::from_secs(2);
 
+/// How long giving the lease back may take when stopping: what is left of a pod's 30 s after its plans' grace.
+const GIVE_BACK: Duration = Duration::from_secs(5);
+
 /// Which lease, and as whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -67,6 +70,14 @@ struct Lease {
     raw: Value,
 }
 
+/// Who holds the lease after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Us,
+    Other,
+    Unknown,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Create,
@@ -91,13 +102,14 @@ impl Election {
             let patience =
                 if leads { (renewed + DEADLINE).saturating_duration_since(asked) } else { DEADLINE };
             match timeout(patience, self.step()).await {
-                Ok(Ok(true)) => {
+                Ok(Ok(Holder::Us)) => {
                     // From before the request: the others count from when they see it, which is later.
                     renewed = asked;
                     self.leading.send_if_modified(|leads| !std::mem::replace(leads, true));
                 }
-                // Somebody else holds it.
-                Ok(Ok(false)) => self.step_down("somebody else holds the lease"),
+                Ok(Ok(Holder::Other)) => self.step_down("somebody else holds the lease"),
+                // The next look tells.
+                Ok(Ok(Holder::Unknown)) => {}
                 Ok(Err(failure)) => tracing::warn!(%failure, "cannot renew or take the lease"),
                 Err(_) => tracing::warn!(?patience, "no answer about the lease"),
             }
@@ -118,13 +130,13 @@ impl Election {
             }
         }
         if *self.leading.borrow() {
-            let _ = timeout(DEADLINE, self.give_back()).await;
+            let _ = timeout(GIVE_BACK, self.give_back()).await;
         }
         self.step_down("stopping");
     }
 
-    /// Whether we hold the lease now.
-    async fn step(&mut self) -> Result<bool, Failure> {
+    /// Looks, and takes or renews the lease if it may.
+    async fn step(&mut self) -> Result<Holder, Failure> {
         let lease = self.read().await?;
         let now = Instant::now();
         let since = match (&self.seen, &lease) {
@@ -135,14 +147,14 @@ impl Election {
         let next = next_move(lease.as_ref(), &self.config.identity, unchanged_for);
         self.seen = lease.clone().map(|lease| (lease, since));
         let (method, body) = match (next, lease) {
-            (Move::Wait, _) => return Ok(false),
+            (Move::Wait, _) => return Ok(Holder::Other),
             (Move::Create, _) | (_, None) => (Method::POST, self.manifest(None, next)),
             (Move::Take | Move::Renew, Some(lease)) => (Method::PUT, self.manifest(Some(&lease), next)),
         };
         match self.write(method, &body).await {
-            Ok(()) => Ok(true),
-            // Somebody was faster: what they wrote is seen at the next look.
-            Err(failure) if failure.category == Category::Conflict => Ok(false),
+            Ok(()) => Ok(Holder::Us),
+            // Somebody was faster, but perhaps only with a label.
+            Err(failure) if failure.category == Category::Conflict => Ok(Holder::Unknown),
             Err(failure) => Err(failure),
         }
     }

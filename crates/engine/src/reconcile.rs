@@ -20,7 +20,7 @@ use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::plan::{Refusal, Waiting, Wake};
 use pawl_machines::view::{Input, View};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -48,6 +48,13 @@ pub(crate) struct Memory {
     unsorted: BTreeSet<(Kind, Key, String)>,
 }
 
+/// One of the places for looking at objects, held or not.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    slots: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
 /// What one look has gathered so far.
 #[derive(Debug, Default)]
 struct Look {
@@ -60,9 +67,9 @@ struct Look {
 
 impl Core {
     /// Looks at an object that was taken from the queue, and gives it back.
-    pub(crate) async fn reconcile(self: Arc<Self>, taken: Taken, permit: OwnedSemaphorePermit) {
+    pub(crate) async fn reconcile(self: Arc<Self>, taken: Taken, slot: Slot) {
         let work = taken.work.clone();
-        let look = AssertUnwindSafe(self.look(&taken, permit)).catch_unwind();
+        let look = AssertUnwindSafe(self.look(&taken, slot)).catch_unwind();
         let verdict = look.await.unwrap_or_else(|panic| {
             // Decisions are guarded on their own; this is the loop's.
             tracing::error!(kind = %work.kind, key = %work.key, problem = told(&*panic), "the loop panicked");
@@ -72,7 +79,7 @@ impl Core {
         self.work.notify_one();
     }
 
-    async fn look(&self, taken: &Taken, permit: OwnedSemaphorePermit) -> Verdict {
+    async fn look(&self, taken: &Taken, mut slot: Slot) -> Verdict {
         let Taken { work, resync } = taken;
         let Some(machine) = self.router.machine(work).cloned() else { return Verdict::Forget };
         let known = self.caches.get(&work.kind, &work.key);
@@ -80,12 +87,9 @@ impl Core {
         async {
             let started = Instant::now();
             let mut look = self.begin(work, *resync);
-            let result = self.decide_and_apply(&machine, work, &mut look).await;
+            let result = self.decide_and_apply(&machine, work, &mut look, &mut slot).await;
             let took = started.elapsed();
-            // Waiting for the caches is no work: others may go on meanwhile.
-            drop(permit);
-            self.work.notify_one();
-            let result = match self.catch_up(work, &mut look.awaited).await {
+            let result = match self.catch_up(work, &mut look.awaited, &mut slot).await {
                 Ok(()) => result,
                 Err(behind) => result.and(Err(behind)),
             };
@@ -118,8 +122,10 @@ impl Core {
         machine: &AnyMachine,
         work: &Work,
         look: &mut Look,
+        slot: &mut Slot,
     ) -> Result<Option<Wake>, Error> {
-        self.catch_up(work, &mut look.awaited).await?;
+        self.catch_up(work, &mut look.awaited, slot).await?;
+        slot.take().await;
         for is_second in [false, true] {
             let Some(me) = self.caches.get(&work.kind, &work.key) else { return Ok(None) };
             if look.refused_uid != me.uid() {
@@ -149,7 +155,8 @@ impl Core {
             if is_second {
                 return Err(Error::Request(refused));
             }
-            self.catch_up(work, &mut look.awaited).await?;
+            self.catch_up(work, &mut look.awaited, slot).await?;
+            slot.take().await;
         }
         Ok(Some(Wake::OnChange))
     }
@@ -196,9 +203,12 @@ impl Core {
         Ok(applying.finish())
     }
 
-    /// Waits until the caches show what was written; what they have shown is awaited no more.
-    async fn catch_up(&self, work: &Work, awaited: &mut Vec<Written>) -> Result<(), Error> {
-        if self.guards.read_your_writes {
+    /// Waits until the caches show what was written; what they have shown is awaited no more. Waiting is no work: the
+    /// slot is free for others meanwhile.
+    async fn catch_up(&self, work: &Work, awaited: &mut Vec<Written>, slot: &mut Slot) -> Result<(), Error> {
+        if self.guards.read_your_writes && !awaited.iter().all(|written| self.caches.has_seen(written)) {
+            slot.free();
+            self.work.notify_one();
             caught_up(&self.caches, awaited).await.map_err(|written| Error::Behind {
                 about: format!("{} {}", work.kind, work.key),
                 missing: format!("{} {} at {}", written.kind, written.key, written.resource_version),
@@ -264,6 +274,24 @@ impl Core {
 
     fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    pub(crate) fn try_take(slots: &Arc<Semaphore>) -> Option<Self> {
+        let held = Arc::clone(slots).try_acquire_owned().ok()?;
+        Some(Self { slots: Arc::clone(slots), held: Some(held) })
+    }
+
+    fn free(&mut self) {
+        self.held = None;
+    }
+
+    async fn take(&mut self) {
+        if self.held.is_none() {
+            // Nobody closes the semaphore.
+            self.held = Arc::clone(&self.slots).acquire_owned().await.ok();
+        }
     }
 }
 

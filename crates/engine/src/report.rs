@@ -94,6 +94,8 @@ pub fn ended(metrics: &Metrics, machine: &'static str, ended: Ended, took: Durat
             metrics.errors.get_or_create(&ErrorLabels { machine, category }).inc();
             if error.is_defect() {
                 tracing::error!(category, ?took, %error, "failed");
+            } else if error.is_routine() {
+                tracing::debug!(category, ?took, %error, "has to look again");
             } else {
                 tracing::warn!(category, ?took, %error, "failed");
             }

@@ -187,3 +187,125 @@ fn concerned(
 fn owner_key(kind: &Kind, owner: &OwnerReference, child: &Object) -> Key {
     Key::new(child.namespace().filter(|_| kind.namespaced), &owner.name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use pawl_machines::cache::World;
+    use pawl_machines::machine::{Description, Machine};
+    use pawl_machines::plan::Plan;
+    use pawl_machines::view::Input;
+    use serde_json::{Value, json};
+
+    const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
+    const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
+    const NODE: Kind = Kind::of("", "v1", "Node", "nodes", false);
+
+    struct About(Primary, Vec<Watch>);
+
+    impl Machine for About {
+        type Kind = Value;
+        type Observed = ();
+        type Status = Value;
+
+        fn description(&self) -> Description {
+            Description {
+                name: "about",
+                primary: self.0.clone(),
+                depth: Depth::Full,
+                watches: self.1.clone(),
+                finalizer: None,
+                phases: None,
+                writes: vec![],
+            }
+        }
+
+        fn observe(&self, _: &Input<'_>, _: &Arc<Value>) {}
+
+        fn decide(&self, (): &(), _: Timestamp) -> Plan<Value> {
+            Plan::rest()
+        }
+    }
+
+    fn object(kind: &Kind, name: &str, rest: Value) -> Arc<Object> {
+        let mut metadata = json!({"name": name, "uid": name});
+        if kind.namespaced {
+            metadata["namespace"] = "n".into();
+        }
+        metadata.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Object::new(kind.clone(), json!({"metadata": metadata})).unwrap()
+    }
+
+    fn owned_by(kind: &str, api_version: &str, name: &str) -> Value {
+        json!({"ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": name, "uid": name,
+            "controller": true}]})
+    }
+
+    fn woken(primary: Primary, watches: Vec<Watch>, view: &World, change: &Change) -> Vec<String> {
+        let router = Router::new(vec![AnyMachine::new(About(primary, watches))]);
+        router.woken(change, view).iter().map(|work| format!("{} {}", work.kind, work.key)).collect()
+    }
+
+    #[test]
+    fn a_child_that_changes_hands_wakes_both_owners_and_its_end_wakes_the_last() {
+        let (before, after) = (
+            object(&POD, "p", owned_by("Job", "batch/v1beta1", "old")),
+            object(&POD, "p", owned_by("Job", "batch/v1", "new")),
+        );
+        let watches = || vec![Watch::owned(POD)];
+        let moved = Change { before: Some(before), after: Some(Arc::clone(&after)) };
+        let one = || Primary::One(JOB);
+        assert_eq!(
+            woken(one(), watches(), &World::default(), &moved),
+            ["Job.batch n/new", "Job.batch n/old"]
+        );
+        let ended = Change { before: Some(after), after: None };
+        assert_eq!(woken(one(), watches(), &World::default(), &ended), ["Job.batch n/new"]);
+        let stranger = object(&POD, "p", owned_by("Job", "other.group/v1", "x"));
+        let change = Change { before: None, after: Some(stranger) };
+        assert!(woken(one(), watches(), &World::default(), &change).is_empty());
+    }
+
+    #[test]
+    fn labels_name_an_object_in_another_namespace_or_in_the_same() {
+        let labels = json!({"labels": {"for": "x", "for-namespace": "far"}});
+        let change = Change { before: None, after: Some(object(&POD, "p", labels)) };
+        let by = |namespace| Watch { wakes: Wakes::Labels { namespace, name: "for" }, ..Watch::owned(POD) };
+        let one = || Primary::One(JOB);
+        let world = World::default();
+        assert_eq!(woken(one(), vec![by(Some("for-namespace"))], &world, &change), ["Job.batch far/x"]);
+        assert_eq!(woken(one(), vec![by(None)], &world, &change), ["Job.batch n/x"]);
+        assert_eq!(woken(Primary::One(NODE), vec![by(None)], &world, &change), ["Node x"]);
+    }
+
+    #[test]
+    fn a_panic_about_whom_a_change_concerns_wakes_nobody_and_stops_nothing() {
+        let change = Change { before: None, after: Some(object(&POD, "p", json!({}))) };
+        let watches = vec![Watch::other(POD, |_, _| panic!("told to"))];
+        assert!(woken(Primary::One(JOB), watches, &World::default(), &change).is_empty());
+    }
+
+    #[test]
+    fn on_every_kind_an_end_wakes_owners_and_dependents() {
+        let mut world = World::default();
+        world.put(object(&NODE, "node", json!({})));
+        world.put(object(&POD, "child", owned_by("Job", "batch/v1", "job")));
+        let job = object(&JOB, "job", owned_by("Node", "v1", "node"));
+        let ended = Change { before: Some(Arc::clone(&job)), after: None };
+        assert_eq!(
+            woken(Primary::Every, vec![], &world, &ended),
+            ["Node node", "Pod n/child", "Job.batch n/job"]
+        );
+        let touched = Change { before: Some(Arc::clone(&job)), after: Some(job) };
+        assert_eq!(woken(Primary::Every, vec![], &world, &touched), ["Node node", "Job.batch n/job"]);
+    }
+
+    #[test]
+    fn a_kind_is_watched_as_deep_as_the_deepest_look() {
+        let watches = vec![Watch::owned(POD).metadata_only(), Watch::owned(POD).by_labels(&["app"])];
+        let router = Router::new(vec![AnyMachine::new(About(Primary::One(JOB), watches))]);
+        let pod = router.needs().into_iter().find(|need| need.kind == POD).unwrap();
+        assert_eq!((pod.depth, pod.labels), (Depth::Full, BTreeSet::from(["app"])));
+    }
+}

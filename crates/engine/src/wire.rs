@@ -71,7 +71,7 @@ impl Wire {
     /// When no complete answer came: whether the request was carried out is then not known.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Reply, Lost> {
         let exchange = async {
-            let response = self.client.send(request.map(Body::from)).await.map_err(broken)?;
+            let response = self.client.send(request.map(Body::from)).await.map_err(|error| broken(&error))?;
             read_all(response).await
         };
         tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or(Err(Lost::Timeout(REQUEST_TIMEOUT)))
@@ -83,7 +83,7 @@ impl Wire {
     /// When no answer came.
     pub async fn open(&self, request: Request<Vec<u8>>) -> Result<Opened, Lost> {
         let exchange = async {
-            let response = self.client.send(request.map(Body::from)).await.map_err(broken)?;
+            let response = self.client.send(request.map(Body::from)).await.map_err(|error| broken(&error))?;
             if response.status().is_success() {
                 return Ok(Opened::Lines(Lines {
                     body: response.into_body(),
@@ -123,7 +123,7 @@ impl Lines {
             let frame = tokio::time::timeout(patience, self.body.frame());
             match frame.await.map_err(|_| Lost::Timeout(patience))? {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(broken(error)),
+                Some(Err(error)) => return Err(broken(&error)),
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
                         self.buffer.extend_from_slice(data);
@@ -155,7 +155,7 @@ async fn read_all(response: http::Response<Body>) -> Result<Reply, Lost> {
     let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let (mut body, mut read) = (response.into_body(), BytesMut::new());
     while let Some(frame) = body.frame().await {
-        if let Some(data) = frame.map_err(broken)?.data_ref() {
+        if let Some(data) = frame.map_err(|error| broken(&error))?.data_ref() {
             read.extend_from_slice(data);
         }
         if read.len() > MAX_ANSWER_BYTES {
@@ -165,10 +165,10 @@ async fn read_all(response: http::Response<Body>) -> Result<Reply, Lost> {
     Ok(Reply { code, retry_after, body: read.freeze() })
 }
 
-fn broken(error: kube::Error) -> Lost {
+fn broken(error: &kube::Error) -> Lost {
     // The outermost text alone often says only "service error"; the cause says what happened.
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
+    let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         let inner_text = inner.to_string();
         if !text.contains(&inner_text) {

@@ -143,6 +143,10 @@ enum Asked {
     IsGone {
         gone: Reference,
     },
+    IsUnchanged {
+        target: Reference,
+        resource_version: String,
+    },
     Patch {
         kind: Kind,
         key: Key,
@@ -272,6 +276,10 @@ impl Applying {
                 let request = get_request(&gone.kind, &gone.key);
                 (Asked::IsGone { gone }, request)
             }
+            Step::ConfirmUnchanged { target, resource_version } => {
+                let request = get_request(&target.kind, &target.key);
+                (Asked::IsUnchanged { target, resource_version }, request)
+            }
             Step::Finalize(finalizers) => (Asked::Own { last: true }, self.finalize_request(&finalizers)),
             Step::AddFinalizer(finalizer) => {
                 let mut finalizers = self.about.finalizers().to_vec();
@@ -300,8 +308,14 @@ impl Applying {
                 Ok(found) => self.adopt(kind, key, &adopt, &found),
                 Err(failure) => self.stop(kind, key, Failure { category: Category::Conflict, ..failure }),
             },
-            Asked::Basis => self.check_basis(reply),
+            Asked::Basis => {
+                let (kind, key) = (self.about.kind().clone(), self.about.key());
+                self.check_version(kind, key, &self.resource_version.clone(), reply);
+            }
             Asked::IsGone { gone } => self.check_gone(&gone, reply),
+            Asked::IsUnchanged { target: Reference { kind, key, .. }, resource_version } => {
+                self.check_version(kind, key, &resource_version, reply);
+            }
             Asked::Patch { kind, key } => match reply {
                 Ok(patched) => self.written(kind, key, &patched, false),
                 Err(failure) => self.stop(kind, key, failure),
@@ -363,10 +377,9 @@ impl Applying {
         }
     }
 
-    fn check_basis(&mut self, reply: Result<Value, Failure>) {
-        let (kind, key) = (self.about.kind().clone(), self.about.key());
+    fn check_version(&mut self, kind: Kind, key: Key, version: &str, reply: Result<Value, Failure>) {
         match reply {
-            Ok(found) if text(&found, "/metadata/resourceVersion") == Some(&self.resource_version) => {}
+            Ok(found) if text(&found, "/metadata/resourceVersion") == Some(version) => {}
             Ok(_) => {
                 let failure = Failure {
                     attempt: format!("confirm {kind} {key}"),
@@ -489,6 +502,7 @@ impl Applying {
             Asked::ReadToAdopt { kind, key, .. } => format!("read {kind} {key}"),
             Asked::Basis => format!("confirm {} {}", self.about.kind(), self.about.key()),
             Asked::IsGone { gone, .. } => format!("check that {gone} is gone"),
+            Asked::IsUnchanged { target, .. } => format!("check that {target} is as it was seen"),
             Asked::Patch { kind, key } => format!("patch {kind} {key}"),
             Asked::Delete { target } => format!("delete {target}"),
             Asked::Own { .. } => format!("update {} {}", self.about.kind(), self.about.key()),
@@ -508,6 +522,7 @@ fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
             }
             Step::Patch { .. }
             | Step::ConfirmGone(_)
+            | Step::ConfirmUnchanged { .. }
             | Step::AddFinalizer(_)
             | Step::RemoveFinalizer(_)
             | Step::Finalize(_) => false,

@@ -18,6 +18,7 @@ use crate::view::{Served, View, group_of};
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     objects: BTreeMap<Key, Arc<Object>>,
+    by_uid: BTreeMap<String, Key>,
     by_owner: BTreeMap<String, BTreeSet<Key>>,
     by_label: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
 }
@@ -49,12 +50,14 @@ impl Cache {
                 index.entry(value.to_owned()).or_default().insert(key.clone());
             }
         }
+        self.by_uid.insert(object.uid().to_owned(), key.clone());
         self.objects.insert(key, object);
         before
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         let object = self.objects.remove(key)?;
+        self.by_uid.remove(object.uid());
         for owner in object.owners() {
             unindex(&mut self.by_owner, &owner.uid, key);
         }
@@ -91,6 +94,10 @@ impl Cache {
 
     pub fn owned(&self, owner_uid: &str) -> Vec<Arc<Object>> {
         self.pick(self.by_owner.get(owner_uid))
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
+        self.objects.get(self.by_uid.get(uid)?)
     }
 
     pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<Object>> {
@@ -184,6 +191,10 @@ impl View for World {
         self.caches.keys().find(|known| known.group == group && known.kind == kind).cloned()
     }
 
+    fn by_uid(&self, kind: &Kind, uid: &str) -> Option<Arc<Object>> {
+        self.caches.get(kind)?.by_uid(uid).cloned()
+    }
+
     fn kinds(&self) -> Vec<Kind> {
         self.caches.keys().cloned().collect()
     }
@@ -198,7 +209,7 @@ mod tests {
     const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
 
     fn pod(namespace: &str, name: &str, owner: &str, app: &str) -> Arc<Object> {
-        let raw = json!({"metadata": {"name": name, "namespace": namespace, "labels": {"app": app},
+        let raw = json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{name}"), "labels": {"app": app},
             "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": owner}]}});
         Object::new(POD, raw).unwrap()
     }
@@ -234,6 +245,8 @@ mod tests {
                 };
                 let by_label = scan(&|object| object.label("app") == Some(value));
                 let by_owner = scan(&|object| object.owners()[0].uid == value);
+                let by_uid = cache.by_uid(&format!("uid-{value}")).map(|object| object.key().to_string());
+                prop_assert_eq!(by_uid, scan(&|object| object.name() == value).pop());
                 prop_assert_eq!(names(&cache.labelled("app", value)), by_label);
                 prop_assert_eq!(names(&cache.owned(value)), by_owner);
             }

@@ -36,7 +36,7 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lock {
     Free,
-    Held(Holder),
+    Held(Box<Holder>),
     /// Somebody holds it who is not written in our way: never taken, never freed, but by a person.
     Unreadable(String),
 }
@@ -89,7 +89,7 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
     let Some(lease) = lease else { return Lock::Free };
     let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
     match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
-        Some(Ok(written)) => Lock::Held(written.into()),
+        Some(Ok(written)) => Lock::Held(Box::new(written.into())),
         Some(Err(_)) => Lock::Unreadable(identity.to_owned()),
         None if identity.is_empty() => Lock::Free,
         None => Lock::Unreadable(identity.to_owned()),
@@ -134,7 +134,7 @@ pub fn claim(
 /// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already.
 pub fn record(lease: &Arc<Object>, me: &Holder) -> Option<Step> {
     match read(Some(lease)) {
-        Lock::Held(holder) if holder.unit.uid == me.unit.uid && holder != *me => {
+        Lock::Held(holder) if holder.unit.uid == me.unit.uid && *holder != *me => {
             Some(patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}})))
         }
         Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => None,

@@ -32,7 +32,7 @@ impl Changes {
 
 pub(crate) fn changes(ty: Type<'_>, old: &Value, new: &Value) -> Changes {
     let mut walk = Walk { path: Vec::new(), changes: Changes::default() };
-    walk.compare(ty, Some(old), Some(new), false);
+    walk.compare(ty, Some(old), Some(new));
     walk.changes
 }
 
@@ -42,22 +42,20 @@ struct Walk {
 }
 
 impl Walk {
-    /// `leaf` is true below a leaf, where nothing is told apart any more.
-    fn compare(&mut self, ty: Type<'_>, old: Option<&Value>, new: Option<&Value>, leaf: bool) {
-        if self.path.len() > MAX_DEPTH || leaf {
+    fn compare(&mut self, ty: Type<'_>, old: Option<&Value>, new: Option<&Value>) {
+        if self.path.len() > MAX_DEPTH {
             return;
         }
         let (of_old, of_new) = (ty.shape(old), ty.shape(new));
         let same_shape = old.is_none() || new.is_none() || of_old == of_new;
-        let mut was_leaf = false;
-        if same_shape {
-            let shape = if new.is_none() { of_old } else { of_new };
-            was_leaf = self.descend(ty, shape, old, new);
+        let was_leaf = if same_shape {
+            self.descend(ty, if new.is_none() { of_old } else { of_new }, old, new)
         } else {
             // A value that was an object and is now a string: both views have something to say.
-            was_leaf |= self.descend(ty, of_old, old, new);
-            was_leaf |= self.descend(ty, of_new, old, new);
-        }
+            let as_old = self.descend(ty, of_old, old, new);
+            let as_new = self.descend(ty, of_new, old, new);
+            as_old || as_new
+        };
         if !was_leaf {
             match (old, new) {
                 (None, Some(_)) => self.changes.added.insert(&self.path),
@@ -67,6 +65,7 @@ impl Walk {
         }
     }
 
+    /// Whether the place turned out to be a leaf, which has said all there is to say.
     fn descend(&mut self, ty: Type<'_>, shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match shape {
             Shape::Leaf => {
@@ -81,10 +80,10 @@ impl Walk {
                 }
                 let names: BTreeSet<&String> =
                     old_map.into_iter().chain(new_map).flat_map(|m| m.keys()).collect();
-                for name in names {
+                for name in names.into_iter().filter(|name| !ty.is_ledger(name)) {
                     let (old, new) = (old_map.and_then(|m| m.get(name)), new_map.and_then(|m| m.get(name)));
                     self.path.push(Element::field(name));
-                    self.compare(ty.field(name), old, new, false);
+                    self.compare(ty.field(name), old, new);
                     self.path.pop();
                 }
                 false
@@ -108,7 +107,7 @@ impl Walk {
                 }
                 for (element, (old, new)) in pairs {
                     self.path.push(element);
-                    self.compare(ty.items(), old, new, false);
+                    self.compare(ty.items(), old, new);
                     self.path.pop();
                 }
                 false

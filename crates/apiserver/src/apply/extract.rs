@@ -61,14 +61,29 @@ pub(crate) fn with_named_fields(set: &FieldSet, ty: Type<'_>) -> FieldSet {
     FieldSet::rebuild(members, children)
 }
 
+/// The set as today's schema has it: what became one piece since is owned as one piece.
+pub(crate) fn reconciled(set: &FieldSet, ty: Type<'_>) -> FieldSet {
+    let mut members: BTreeSet<Element> = set.members().clone();
+    let mut children = BTreeMap::new();
+    for (element, child) in set.children() {
+        let below = ty.below(element);
+        if below.is_whole() {
+            members.insert(element.clone());
+        } else {
+            children.insert(element.clone(), reconciled(child, below));
+        }
+    }
+    FieldSet::rebuild(members, children)
+}
+
 /// Everything that keeps an applied configuration from being read with the schema.
 pub(crate) fn misfits(ty: Type<'_>, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    check(ty, value, String::new(), 0, &mut found);
+    check(ty, value, "", 0, &mut found);
     found
 }
 
-fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Vec<String>) {
+fn check(ty: Type<'_>, value: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
     if depth > MAX_DEPTH {
         found.push(format!("{path}: nested deeper than {MAX_DEPTH} levels"));
         return;
@@ -82,7 +97,7 @@ fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Ve
             for (name, value) in map {
                 let at = format!("{path}.{name}");
                 if ty.takes(name) {
-                    check(ty.field(name), value, at, depth + 1, found);
+                    check(ty.field(name), value, &at, depth + 1, found);
                 } else {
                     found.push(format!("{at}: field not declared in schema"));
                 }
@@ -101,7 +116,7 @@ fn check(ty: Type<'_>, value: &Value, path: String, depth: usize, found: &mut Ve
                         Ok(element) => _ = seen.insert(element),
                     }
                 }
-                check(ty.items(), item, at, depth + 1, found);
+                check(ty.items(), item, &at, depth + 1, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -57,7 +57,9 @@ impl Element {
             "f" => Some(Self::field(rest)),
             "k" => match json()? {
                 Value::Object(key) => Some(Self::key(key)),
-                _ => return Err(bad()),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    return Err(bad());
+                }
             },
             "v" => Some(Self::item(&json()?)),
             "i" => Some(Self::Index(rest.parse().map_err(|_| bad())?)),

@@ -3,7 +3,9 @@
 //! An entry belongs to a manager, an operation, a version and a subresource. The version of an applier is
 //! not part of its identity: whoever applies again at another version is the same applier.
 
+use super::extract;
 use super::fields::{FieldSet, FieldsError};
+use super::types::Type;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -101,6 +103,13 @@ impl Managed {
             managed.0.insert(owner, Owned { fields, version: text("apiVersion").to_owned(), time });
         }
         Ok(managed)
+    }
+
+    /// Reads every owner's fields with the schema of today, which may have changed since they were written.
+    pub(crate) fn reconcile(&mut self, ty: Type<'_>) {
+        for owned in self.0.values_mut() {
+            owned.fields = extract::reconciled(&owned.fields, ty);
+        }
     }
 
     /// The list as Kubernetes orders it: appliers first, then by time, then by name.

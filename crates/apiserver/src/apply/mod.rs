@@ -43,6 +43,7 @@ use jiff::Timestamp;
 use managed::{Managed, Operation, Owned, Owner};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::LazyLock;
 use types::Type;
 
 pub use fields::FieldsError;
@@ -128,6 +129,7 @@ pub fn apply(
     readable(applied, ty, writer)?;
     let live_or_empty = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let mut managed = Managed::decode(&live_or_empty)?;
+    managed.reconcile(ty);
     let bare = without_managed_fields(&live_or_empty);
     if managed.0.is_empty() && live.is_some() {
         let empty = Value::Object(Map::new());
@@ -155,7 +157,7 @@ pub fn apply(
     dispossess(&mut managed, Some(&owner), &changes);
     // Only now: while pruning, the name an applier gives counts as a field it keeps.
     if let Some(mine) = managed.0.get_mut(&owner) {
-        mine.fields = mine.fields.difference(&untracked());
+        mine.fields = mine.fields.difference(untracked());
     }
     managed.0.retain(|_, owned| !owned.fields.is_empty());
 
@@ -196,9 +198,8 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
             Ok(_) | Err(_) => of_live(),
         }
     };
-    let bare_live = without_managed_fields(live_or_empty);
-    let bare_new = without_managed_fields(new);
-    track(&bare_live, &bare_new, ty, writer, &mut managed);
+    managed.reconcile(ty);
+    track(live_or_empty, new, ty, writer, &mut managed);
     managed.cap_updaters();
     managed.write(new);
 }
@@ -207,7 +208,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
 fn track(live: &Value, new: &Value, ty: Type<'_>, writer: &Writer<'_>, managed: &mut Managed) {
     let changes = compare::changes(ty, live, new).without(&resets(writer));
     dispossess(managed, None, &changes);
-    let mine = changes.set().difference(&untracked());
+    let mine = changes.set().difference(untracked());
     if mine.is_empty() {
         return;
     }
@@ -266,10 +267,8 @@ fn prune(ty: Type<'_>, merged: Value, managed: &Managed, last: Option<&Owned>) -
 }
 
 fn removed(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Value {
-    match merge::remove(ty, value, gone) {
-        Value::Null => Value::Object(Map::new()),
-        left => left,
-    }
+    let left = merge::remove(ty, value, gone);
+    if left.is_null() { Value::Object(Map::new()) } else { left }
 }
 
 fn readable(applied: &Value, ty: Type<'_>, writer: &Writer<'_>) -> Result<(), ApplyError> {
@@ -299,7 +298,12 @@ fn readable(applied: &Value, ty: Type<'_>, writer: &Writer<'_>) -> Result<(), Ap
 }
 
 /// Metadata nobody owns: identity, and what the server writes itself.
-fn untracked() -> FieldSet {
+fn untracked() -> &'static FieldSet {
+    static UNTRACKED: LazyLock<FieldSet> = LazyLock::new(untracked_fields);
+    &UNTRACKED
+}
+
+fn untracked_fields() -> FieldSet {
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
         set.insert(&[Element::field(name)]);
@@ -351,6 +355,7 @@ fn stamp(now: Timestamp) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::builtin;
@@ -511,6 +516,19 @@ mod tests {
             "f:env": {"k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}},
         }}}}}});
         assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], want);
+    }
+
+    #[test]
+    fn a_list_that_became_one_piece_is_owned_as_one_piece() {
+        let live = apply(None, &config(json!({"set": ["x", "y"]})), &thing(), &by("one", 1), false).unwrap();
+        let list = json!({"type": "array", "items": {"type": "string"}});
+        let spec = json!({"type": "object", "properties": {"set": list}});
+        let now = Schema::compile(&json!({"type": "object", "properties": {"spec": spec}}), "s").unwrap();
+        let clash =
+            apply(Some(&live), &config(json!({"set": ["z"]})), &now, &by("two", 2), false).unwrap_err();
+        assert_eq!(clash.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.set");
+        let mine = apply(Some(&live), &config(json!({"set": ["z"]})), &now, &by("one", 2), false).unwrap();
+        assert_eq!(mine["spec"]["set"], json!(["z"]));
     }
 
     #[test]

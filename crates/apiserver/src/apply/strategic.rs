@@ -127,7 +127,7 @@ fn merge_map(
                 Value::Object(merge_map(old, new, at, depth + 1)?)
             }
             (Some(Value::Array(old)), Value::Array(new)) if at.merges() => {
-                Value::Array(merge_list(old, new, at, depth + 1)?)
+                Value::Array(merge_list(&old, new, at, depth + 1)?)
             }
             (_, new) => settled(new, depth)?,
         };
@@ -191,11 +191,8 @@ fn set_orders(
         let merged = match (&before, new) {
             (None, None) => continue,
             (Some(old), None) => old.clone(),
-            (Some(old), Some(new)) if at.merges() => merge_list(old.clone(), new, at, depth + 1)?,
-            (_, Some(new)) => match settled(Value::Array(new), depth)? {
-                Value::Array(list) => list,
-                other => vec![other],
-            },
+            (Some(old), Some(new)) if at.merges() => merge_list(old, new, at, depth + 1)?,
+            (_, Some(new)) => settled_items(new, depth)?,
         };
         let sorted = in_order(merged, &order, before.as_deref().unwrap_or_default(), at.merge_key());
         into.insert(name, Value::Array(sorted));
@@ -204,7 +201,7 @@ fn set_orders(
 }
 
 fn merge_list(
-    old: Vec<Value>,
+    old: &[Value],
     patch: Vec<Value>,
     place: Place<'_>,
     depth: usize,
@@ -219,10 +216,10 @@ fn merge_list(
                 merged.push(item.clone());
             }
         }
-        return Ok(in_order(merged, &patch, &old, None));
+        return Ok(in_order(merged, &patch, old, None));
     }
     let key = place.merge_key().ok_or_else(|| StrategicError::NoKeyDeclared("list".to_owned()))?;
-    let (mut merged, patch) = special_items(old.clone(), patch, key)?;
+    let (mut merged, patch) = special_items(old.to_vec(), patch, key)?;
     for item in &patch {
         let id = identity(item, key)?;
         match merged.iter_mut().find(|m| m.get(key) == Some(id)) {
@@ -235,7 +232,7 @@ fn merge_list(
             None => merged.push(settled(item.clone(), depth)?),
         }
     }
-    Ok(in_order(merged, &patch, &old, Some(key)))
+    Ok(in_order(merged, &patch, old, Some(key)))
 }
 
 /// Carries out `$patch` in items: what is left of the old list, and the items that are plain.
@@ -314,16 +311,18 @@ fn settled(value: Value, depth: usize) -> Result<Value, StrategicError> {
             }
             Value::Object(out)
         }
-        Value::Array(items) => {
-            let deleted = |item: &Value| item.get(PATCH).is_some_and(|d| d == "delete");
-            let kept = items.into_iter().filter(|item| !deleted(item));
-            Value::Array(kept.map(|item| settled(item, depth + 1)).collect::<Result<_, _>>()?)
-        }
+        Value::Array(items) => Value::Array(settled_items(items, depth)?),
         scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => scalar,
     })
 }
 
+fn settled_items(items: Vec<Value>, depth: usize) -> Result<Vec<Value>, StrategicError> {
+    let deleted = |item: &Value| item.get(PATCH).is_some_and(|d| d == "delete");
+    items.into_iter().filter(|item| !deleted(item)).map(|item| settled(item, depth + 1)).collect()
+}
+
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::builtin;

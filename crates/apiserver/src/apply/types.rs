@@ -57,6 +57,16 @@ impl<'a> Type<'a> {
         }
     }
 
+    /// Whether the schema says that values here are one piece, whatever they look like.
+    pub(crate) fn is_whole(self) -> bool {
+        self.node.is_some_and(|n| !n.types.is_none() || n.int_or_string) && self.shape(None) == Shape::Leaf
+    }
+
+    /// Whether this is the ledger of ownership itself, which nobody owns.
+    pub(crate) fn is_ledger(self, field: &str) -> bool {
+        field == "managedFields" && self.node.is_some_and(|n| std::ptr::eq(n, object_meta()))
+    }
+
     /// Whether the schema names this field, as opposed to its being the key of a map.
     pub(crate) fn names(self, field: &str) -> bool {
         (self.resource && is_resource_field(field))
@@ -87,7 +97,6 @@ impl<'a> Type<'a> {
     /// What tells this item from the others. `Err` says why nothing does.
     pub(crate) fn identity(self, list: &ListType, item: &Value) -> Result<Element, String> {
         match list {
-            ListType::Set if item.is_object() || item.is_null() => Ok(Element::item(item)),
             ListType::Set | ListType::Atomic => Ok(Element::item(item)),
             ListType::Map(keys) => {
                 let mut identity = Map::new();

@@ -201,7 +201,11 @@ fn fit(node: &Node, value: &mut Value, at: &str, depth: usize) -> Result<(), Str
                 Err(format!("json: cannot unmarshal number {n} into Go struct field {at} of type {want}"))
             }
         },
-        other => wrong(other, go_type(node)),
+        other @ (Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_)) => wrong(other, go_type(node)),
     }
 }
 
@@ -285,7 +289,7 @@ mod tests {
                     (_, v) => references(v, out),
                 }),
                 Value::Array(list) => list.iter().for_each(|v| references(v, out)),
-                _ => {}
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
         let mut all = Vec::new();

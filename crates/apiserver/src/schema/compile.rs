@@ -7,7 +7,7 @@
 use super::format::Format;
 use super::pattern::Pattern;
 use super::rules::Rule;
-use super::{Additional, Limits, ListType, MAX_DEPTH, Node, Types, child, default, index, prune, validate};
+use super::{Additional, Limits, MAX_DEPTH, Node, Types, child, default, index, prune, validate};
 use crate::validation::FieldError;
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Compiles a whole `openAPIV3Schema`.
 pub(super) fn structural(schema: &Value, at: &str) -> Result<Node, Vec<FieldError>> {
-    let mut compiler = Compiler { errors: Vec::new() };
+    let mut compiler = Compiler { errors: Vec::new(), uncorrelated: 0 };
     let node = compiler.node(schema, at, Place::Root, 0);
     if let Some(meta) = node.properties.get("metadata") {
         compiler.metadata(meta, &property(at, "metadata"));
@@ -59,8 +59,10 @@ const STRUCTURE: [&str; 14] = [
     "externalDocs",
 ];
 
-struct Compiler {
-    errors: Vec<FieldError>,
+pub(super) struct Compiler {
+    pub(super) errors: Vec<FieldError>,
+    /// How many lists without keys lie around the node at hand.
+    uncorrelated: usize,
 }
 
 impl Compiler {
@@ -88,7 +90,7 @@ impl Compiler {
         self.extensions(map, at, &mut node);
         let limits = self.limits(map, at, &node, depth);
         node.limits = limits;
-        node.rules = self.rules(map, at, &node);
+        node.rules = self.rules(map, at, &node, matches!(place, Place::Root));
         node.has_rules = has_rules(&node);
         self.check_default(&node, at);
         node
@@ -212,7 +214,11 @@ impl Compiler {
                 None
             }
             Some(raw) => {
-                Some(Arc::new(self.node(raw, &child(at, "items"), below(None, Place::Item), depth + 1)))
+                let keyed = map.get("x-kubernetes-list-type") == Some(&json!("map"));
+                self.uncorrelated += usize::from(!keyed);
+                let items = self.node(raw, &child(at, "items"), below(None, Place::Item), depth + 1);
+                self.uncorrelated -= usize::from(!keyed);
+                Some(Arc::new(items))
             }
         };
         if node.types == Types::ARRAY && node.items.is_none() && !matches!(place, Place::Restriction { .. }) {
@@ -230,128 +236,6 @@ impl Compiler {
             let outer = cut.and_then(|i| at.get(..i)).unwrap_or(at);
             let detail = format!("because it is defined in {path}");
             self.errors.push(FieldError::required(property(outer, name), detail));
-        }
-    }
-
-    fn extensions(&mut self, map: &Map<String, Value>, at: &str, node: &mut Node) {
-        let keys: Vec<Box<str>> =
-            strings(map.get("x-kubernetes-list-map-keys")).into_iter().map(Into::into).collect();
-        let list_at = child(at, "x-kubernetes-list-type");
-        let list_type = map.get("x-kubernetes-list-type").and_then(Value::as_str);
-        if list_type.is_some() && node.types != Types::ARRAY {
-            let detail = "must be array if x-kubernetes-list-type is specified";
-            self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
-        }
-        node.list = match list_type {
-            None | Some("atomic") => ListType::Atomic,
-            Some("set") => {
-                self.set_items(node, at);
-                ListType::Set
-            }
-            Some("map") => {
-                self.map_keys(node, &keys, at);
-                ListType::Map(keys.clone().into())
-            }
-            Some(other) => {
-                self.errors.push(FieldError::not_supported(
-                    list_at,
-                    &json!(other),
-                    &["atomic", "set", "map"],
-                ));
-                ListType::Atomic
-            }
-        };
-        if !keys.is_empty() && list_type != Some("map") {
-            let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-            self.errors.push(FieldError::invalid(
-                child(at, "x-kubernetes-list-type"),
-                &json!(list_type),
-                detail,
-            ));
-        }
-        if let Some(map_type) = map.get("x-kubernetes-map-type").filter(|t| !t.is_null()) {
-            let field = child(at, "x-kubernetes-map-type");
-            if !["atomic", "granular"].iter().any(|known| map_type == known) {
-                self.errors.push(FieldError::not_supported(field, map_type, &["atomic", "granular"]));
-            } else if node.types != Types::OBJECT {
-                let detail = "must be object if x-kubernetes-map-type is specified";
-                self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
-            }
-        }
-        if node.embedded_resource && node.types != Types::OBJECT {
-            let detail = "must be object if x-kubernetes-embedded-resource is true";
-            self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
-        } else if node.embedded_resource && !node.preserve_unknown && node.properties.is_empty() {
-            let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
-            self.errors.push(FieldError::required(child(at, "properties"), detail));
-        }
-    }
-
-    fn set_items(&mut self, node: &Node, at: &str) {
-        let Some(items) = &node.items else { return };
-        let items_at = child(at, "items");
-        if items.nullable {
-            self.errors.push(FieldError::forbidden(
-                child(&items_at, "nullable"),
-                "cannot be nullable when x-kubernetes-list-type is set",
-            ));
-        }
-        if items.types == Types::OBJECT && !items.atomic_map {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            self.errors.push(FieldError::invalid(
-                child(&items_at, "x-kubernetes-map-type"),
-                &Value::Null,
-                detail,
-            ));
-        }
-        if items.types == Types::ARRAY && items.list != ListType::Atomic {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            self.errors.push(FieldError::invalid(
-                child(&items_at, "x-kubernetes-list-type"),
-                &Value::Null,
-                detail,
-            ));
-        }
-    }
-
-    fn map_keys(&mut self, node: &Node, keys: &[Box<str>], at: &str) {
-        let keys_at = child(at, "x-kubernetes-list-map-keys");
-        if keys.is_empty() {
-            let detail = "must not be empty if x-kubernetes-list-type is map";
-            self.errors.push(FieldError::required(keys_at, detail));
-            return;
-        }
-        let Some(items) = &node.items else { return };
-        if items.types != Types::OBJECT {
-            let detail = "must be object if parent array's x-kubernetes-list-type is map";
-            self.errors.push(FieldError::invalid(
-                child(at, "items.type"),
-                &json!(items.types.names()),
-                detail,
-            ));
-            return;
-        }
-        let required = items.limits.as_ref().map_or(&[][..], |l| l.required.as_slice());
-        for (i, key) in keys.iter().enumerate() {
-            let key_at = index(&keys_at, i);
-            if keys.iter().take(i).any(|k| k == key) {
-                self.errors.push(FieldError::duplicate(&key_at, &json!(key)));
-            }
-            let Some(field) = items.properties.get(key) else {
-                let detail = "entries must all be names of item properties";
-                self.errors.push(FieldError::invalid(key_at, &json!(key), detail));
-                continue;
-            };
-            if field.types.has(Types::OBJECT.and(Types::ARRAY)) {
-                let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                let path = child(&property(&child(at, "items"), key), "type");
-                self.errors.push(FieldError::invalid(path, &json!(field.types.names()), detail));
-            }
-            if field.default.is_none() && !required.contains(key) {
-                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                let path = child(&property(&child(at, "items"), key), "default");
-                self.errors.push(FieldError::required(path, detail));
-            }
         }
     }
 
@@ -472,7 +356,7 @@ impl Compiler {
         }
     }
 
-    fn rules(&mut self, map: &Map<String, Value>, at: &str, node: &Node) -> Box<[Rule]> {
+    fn rules(&mut self, map: &Map<String, Value>, at: &str, node: &Node, resource: bool) -> Box<[Rule]> {
         let at = child(at, "x-kubernetes-validations");
         let raw =
             map.get("x-kubernetes-validations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -480,7 +364,18 @@ impl Compiler {
         for (i, raw) in raw.iter().enumerate() {
             let at = index(&at, i);
             match Rule::compile(raw, &at) {
-                Ok(rule) => {
+                Ok(mut rule) => {
+                    if let Some((key, why)) = rule.misfit(node, resource || node.embedded_resource) {
+                        self.errors.push(FieldError::invalid(child(&at, key), &json!(rule.source()), why));
+                    }
+                    if rule.transition && self.uncorrelated > 0 {
+                        let detail = "oldSelf cannot be used on the uncorrelatable portion of the schema: items of this list cannot be told apart";
+                        self.errors.push(FieldError::invalid(
+                            child(&at, "rule"),
+                            &json!(rule.source()),
+                            detail,
+                        ));
+                    }
                     if let Some(path) = rule.field().filter(|path| !has_field(node, path)) {
                         let detail = "fieldPath must be a valid path";
                         self.errors.push(FieldError::invalid(child(&at, "fieldPath"), &json!(path), detail));
@@ -546,7 +441,7 @@ fn flag(map: &Map<String, Value>, key: &str) -> bool {
     map.get(key) == Some(&Value::Bool(true))
 }
 
-fn strings(list: Option<&Value>) -> Vec<&str> {
+pub(super) fn strings(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
@@ -560,11 +455,12 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn property(at: &str, name: &str) -> String {
+pub(super) fn property(at: &str, name: &str) -> String {
     format!("{at}.properties[{name}]")
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::Schema;
@@ -652,6 +548,22 @@ mod tests {
         let labels = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {
             "name": {"type": "string", "maxLength": 9}, "labels": {"type": "object"}}}}});
         assert_eq!(refused(labels).field, "s.properties[metadata].properties[labels]");
+    }
+
+    #[test]
+    fn items_without_keys_have_no_older_selves_to_compare_with() {
+        let list = |kind: &str| {
+            json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": if kind == "map" { json!(["n"]) } else { json!([]) },
+                "items": {"type": "object", "required": ["n"], "properties": {"n": {"type": "string"}}, "x-kubernetes-map-type": "atomic",
+                    "x-kubernetes-validations": [{"rule": "self.n == oldSelf.n"}]}})
+        };
+        assert_eq!(refusals(list("map")), Vec::<String>::new());
+        for kind in ["atomic", "set"] {
+            assert_eq!(
+                refusals(list(kind)),
+                ["FieldValueInvalid s.properties[spec].items.x-kubernetes-validations[0].rule"]
+            );
+        }
     }
 
     #[test]

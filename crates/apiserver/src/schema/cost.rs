@@ -4,7 +4,7 @@
 //! runs, its loops are counted against the very values they would walk: the answer is an upper bound of the
 //! iterations, exact for the usual `self.a.b.all(x, …)` and pessimistic for computed lists.
 
-use kube_cel::cel::common::ast::{EntryExpr, Expr};
+use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, operators};
 use kube_cel::cel::parser::Expression;
 use serde_json::Value;
 
@@ -128,6 +128,10 @@ impl<'a, 'e> Scope<'a, 'e> {
         match (range, &expr.expr) {
             (Seen::Known(values), _) => values.iter().map(|v| length(v)).max().unwrap_or(0),
             (Seen::Unknown, Expr::List(list)) => list.elements.len() as u64,
+            // What `map` yields is not told, but it is as many as it was given.
+            (Seen::Unknown, Expr::Comprehension(c)) if matches!(c.accu_init.expr, Expr::List(_)) => {
+                self.rounds(&self.seen(&c.iter_range), &c.iter_range)
+            }
             (Seen::Unknown, _) => self.largest(),
         }
     }
@@ -151,12 +155,9 @@ impl<'a, 'e> Scope<'a, 'e> {
             Expr::Select(select) if !select.field.contains("__") => {
                 self.seen(&select.operand).each(|v| v.get(&select.field).into_iter().collect())
             }
-            // `filter` yields a part of its range; what else a loop yields is not told apart.
-            Expr::Comprehension(c) => match &c.accu_init.expr {
-                Expr::List(_) => self.seen(&c.iter_range),
-                _ => Seen::Unknown,
-            },
+            Expr::Comprehension(c) if is_filter(c) => self.seen(&c.iter_range),
             Expr::Select(_)
+            | Expr::Comprehension(_)
             | Expr::Unspecified
             | Expr::Literal(_)
             | Expr::List(_)
@@ -165,6 +166,18 @@ impl<'a, 'e> Scope<'a, 'e> {
             | Expr::Call(_) => Seen::Unknown,
         }
     }
+}
+
+/// `filter` adds the very items it was given, some of them.
+fn is_filter(c: &ComprehensionExpr) -> bool {
+    let Expr::Call(step) = &c.loop_step.expr else { return false };
+    let (operators::CONDITIONAL, Some(Expr::Call(add))) =
+        (step.func_name.as_str(), step.args.get(1).map(|then| &then.expr))
+    else {
+        return false;
+    };
+    let Some(Expr::List(added)) = add.args.get(1).map(|list| &list.expr) else { return false };
+    matches!(added.elements.as_slice(), [only] if only.expr == Expr::Ident(c.iter_var.clone()))
 }
 
 fn elements(value: &Value) -> Vec<&Value> {
@@ -226,6 +239,9 @@ mod tests {
     fn what_cannot_be_told_counts_as_the_largest() {
         let value = json!({"s": "a,b", "big": (0..500).collect::<Vec<_>>()});
         assert_eq!(needed("self.s.split(',').all(x, true)", &value), 500);
+        let lists = json!({"l": [[1], [2]], "big": (0..500).collect::<Vec<_>>()});
+        assert_eq!(needed("self.l.filter(x, true).all(y, y.all(z, true))", &lists), 2 + 2 * (1 + 1));
+        assert_eq!(needed("self.l.map(x, self.big).all(y, y.all(z, true))", &lists), 2 + 2 * (1 + 500));
     }
 
     #[test]

@@ -15,22 +15,29 @@
 //! |---|---|
 //! | `builtin` | what may an object of a built-in kind look like? |
 //! | `compile` | is this schema structural, and what is its tree? |
+//! | `extensions` | do its `x-kubernetes-*` words fit? |
 //! | `prune` | which fields does the schema not know? |
 //! | `default` | which fields does the schema fill in? |
 //! | `validate` | which values break the schema? |
 //! | `pattern` | does this string match, as Go would have it? |
 //! | `format` | is this string a date, an address, a UUID…? |
 //! | `rules` | which CEL rules does the object break? |
+//! | `cel` | what does a CEL expression see and mean? |
+//! | `typecheck` | does a rule speak of fields that exist? |
 //! | `cost` | would a rule take too long on this object? |
 
+mod at;
 mod builtin;
+mod cel;
 mod compile;
 mod cost;
 mod default;
+mod extensions;
 mod format;
 mod pattern;
 mod prune;
 mod rules;
+mod typecheck;
 mod validate;
 
 use crate::validation::FieldError;
@@ -275,8 +282,10 @@ pub(crate) fn index(path: &str, i: usize) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// The widget whose conversation with a real kube-apiserver 1.36 was recorded.
     fn widget() -> Schema {
@@ -338,5 +347,125 @@ mod tests {
         let (old, new) = (object(json!({"size": 1, "id": "abc"})), object(json!({"size": 1, "id": "xyz"})));
         let errors = widget().validate(&new, Some(&old));
         assert_eq!(errors[0].to_string(), "spec.id: Invalid value: \"xyz\": id is immutable");
+    }
+
+    /// JSON made of the words schemas are made of, nested as schemas nest.
+    fn soup() -> impl Strategy<Value = Value> {
+        let keys = prop::sample::select(vec![
+            "type",
+            "properties",
+            "items",
+            "additionalProperties",
+            "default",
+            "enum",
+            "required",
+            "nullable",
+            "pattern",
+            "format",
+            "minimum",
+            "maxLength",
+            "multipleOf",
+            "exclusiveMaximum",
+            "anyOf",
+            "not",
+            "$ref",
+            "a",
+            "b",
+            "metadata",
+            "x-kubernetes-list-type",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-map-type",
+            "x-kubernetes-validations",
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-int-or-string",
+            "x-kubernetes-embedded-resource",
+            "rule",
+            "messageExpression",
+            "fieldPath",
+            "optionalOldSelf",
+        ]);
+        let words = prop::sample::select(vec![
+            "object",
+            "array",
+            "string",
+            "integer",
+            "number",
+            "boolean",
+            "set",
+            "map",
+            "atomic",
+            "a",
+            "b",
+            "[",
+            "^a+$",
+            "byte",
+            "date-time",
+            "int32",
+            ".a",
+            "self.a == oldSelf.a",
+            "self.b.all(x, x > self.a)",
+            "has(self.a) ? self.a : 1",
+            "self.?a.orValue(1) == 1",
+            "cel.bind(x, self, x.a)",
+            "type(self) == string",
+            "self + self == self",
+            "-self.a < 0",
+            "self.b[self.a]",
+            "duration(self.a) > duration('1s')",
+            "'%s'.format([self])",
+            "self.a.substring(-1, 99)",
+            "quantity(self.a).asInteger() > 1",
+            "self.b.sum() / 0 == 1",
+            "self.a.find('(') == ''",
+        ]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            prop_oneof![-3..9_i64, any::<i64>()].prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            words.prop_map(Value::from),
+            "\\PC{0,4}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 48, 6, move |inner| {
+            prop_oneof![
+                1 => prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                3 => prop::collection::btree_map(keys.clone().prop_map(str::to_owned), inner, 0..6)
+                    .prop_map(|m| m.into_iter().collect::<Value>()),
+            ]
+        })
+    }
+
+    fn rule() -> impl Strategy<Value = Value> {
+        soup().prop_map(|words| match words {
+            Value::String(s) => json!({ "rule": s }),
+            other => json!({"rule": "self.a == oldSelf.a", "messageExpression": "string(self.a)", "optionalOldSelf": other}),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_schema_and_no_object_panics(schema in soup(), object in soup(), old in soup()) {
+            let wrapped = json!({"type": "object", "properties": {"a": schema.clone(), "b": {"type": "array", "items": schema.clone()}}});
+            for schema in [schema, wrapped] {
+                let Ok(schema) = Schema::compile(&schema, "s") else { continue };
+                let mut pruned = object.clone();
+                schema.prune(&mut pruned);
+                schema.default(&mut pruned);
+                schema.validate(&pruned, None);
+                schema.validate(&object, Some(&old));
+            }
+        }
+
+        #[test]
+        fn no_rule_panics(rules in prop::collection::vec(rule(), 1..3), object in soup(), old in soup()) {
+            let any = json!({"type": "object", "properties": {
+                "a": {"x-kubernetes-int-or-string": true},
+                "b": {"type": "array", "items": {"type": "integer"}},
+            }, "x-kubernetes-validations": rules});
+            if let Ok(schema) = Schema::compile(&any, "s") {
+                schema.validate(&object, Some(&old));
+                schema.validate(&json!({"a": object, "b": [1, 2]}), Some(&json!({"a": old})));
+            }
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! They are removed and named; whether naming them is an error, a warning or nothing is the caller's
 //! `fieldValidation`.
 
-use super::{Additional, MAX_DEPTH, Node, child, index};
+use super::at::At;
+use super::{Additional, MAX_DEPTH, Node};
 use serde_json::Value;
 
 /// The fields of `ObjectMeta`: the same for every resource, whatever its schema says of `metadata`.
@@ -28,14 +29,14 @@ const OBJECT_META: [&str; 15] = [
 /// Prunes a whole resource: `apiVersion`, `kind` and `metadata` are always known.
 pub(super) fn resource(node: &Node, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    fields(node, object, true, "", 0, &mut unknown);
+    fields(node, object, true, &At::ROOT, 0, &mut unknown);
     unknown
 }
 
 /// Prunes a value that is no resource, as a default is.
 pub(super) fn bare(node: &Node, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    fields(node, value, node.embedded_resource, "", 0, &mut unknown);
+    fields(node, value, node.embedded_resource, &At::ROOT, 0, &mut unknown);
     unknown
 }
 
@@ -43,7 +44,7 @@ fn fields(
     node: &Node,
     value: &mut Value,
     resource: bool,
-    path: &str,
+    path: &At<'_>,
     depth: usize,
     unknown: &mut Vec<String>,
 ) {
@@ -52,7 +53,7 @@ fn fields(
     }
     match value {
         Value::Object(map) => map.retain(|name, value| {
-            let at = child(path, name);
+            let at = path.field(name);
             if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                 object_meta(name, value, &at, unknown);
                 return true;
@@ -62,7 +63,7 @@ fn fields(
                 (None, Additional::Anything) => {}
                 (None, Additional::Unknown | Additional::Each(_)) if node.preserve_unknown => {}
                 (None, Additional::Unknown | Additional::Each(_)) => {
-                    unknown.push(at);
+                    unknown.push(at.to_string());
                     return false;
                 }
             }
@@ -71,20 +72,20 @@ fn fields(
         Value::Array(items) => {
             let Some(node) = &node.items else { return };
             for (i, item) in items.iter_mut().enumerate() {
-                fields(node, item, node.embedded_resource, &index(path, i), depth + 1, unknown);
+                fields(node, item, node.embedded_resource, &path.item(i), depth + 1, unknown);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn object_meta(name: &str, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn object_meta(name: &str, value: &mut Value, path: &At<'_>, unknown: &mut Vec<String>) {
     let Value::Object(meta) = value else { return };
     if name == "metadata" {
         meta.retain(|key, _| {
             let known = OBJECT_META.contains(&key.as_str());
             if !known {
-                unknown.push(child(path, key));
+                unknown.push(path.field(key).to_string());
             }
             known
         });
@@ -92,6 +93,7 @@ fn object_meta(name: &str, value: &mut Value, path: &str, unknown: &mut Vec<Stri
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use crate::schema::Schema;
     use serde_json::{Value, json};

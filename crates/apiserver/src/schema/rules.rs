@@ -1,26 +1,20 @@
 //! Which CEL rules does the object break?
 //!
 //! `x-kubernetes-validations` are parsed when the schema is compiled and run here, with the functions
-//! Kubernetes adds to CEL (kube-cel). What the interpreter lacks is either rewritten while compiling
-//! (`cel.bind`, `a.?b`) or fails closed: a rule that cannot be evaluated refuses the object, and says why.
+//! Kubernetes adds to CEL (kube-cel). A rule that cannot be evaluated refuses the object, and says why.
 //!
 //! Two guards stand around an interpreter that knows no budget: `cost` refuses a rule whose loops would run
 //! too often on this object, and a panic inside it is an error of the rule.
 
-use super::validate::{correlate, is_integral, item_key};
-use super::{ListType, MAX_DEPTH, Node, Types, child, cost, index};
-use crate::schema::format::Format;
+use super::at::At;
+use super::cel::{FUNCTIONS, execute, expression, to_cel};
+use super::validate::{correlate, item_key};
+use super::{ListType, MAX_DEPTH, Node, child, cost, typecheck};
 use crate::validation::{CauseReason, FieldError};
-use kube_cel::KubeCelExt as _;
-use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, SelectExpr, operators,
-};
-use kube_cel::cel::objects::{Key, Map as CelMap, OptionalValue};
-use kube_cel::cel::parser::{Expression, Parser};
-use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::parser::Expression;
+use kube_cel::cel::{Context, Value as Cel};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// One compiled rule.
@@ -45,7 +39,7 @@ const MESSAGE_MAX_BYTES: usize = 5 << 10;
 pub(super) fn evaluate(node: &Node, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut budget = cost::Budget::default();
     let visit = Visit { node, value: object, old, root: true };
-    visit.walk("", 0, &mut budget, errors);
+    visit.walk(&At::ROOT, 0, &mut budget, errors);
 }
 
 impl Rule {
@@ -96,6 +90,22 @@ impl Rule {
         })
     }
 
+    /// Fits the rule to the node it stands on. The answer is why it makes no sense there, with the key that says it.
+    pub(super) fn misfit(&mut self, node: &Node, resource: bool) -> Option<(&'static str, String)> {
+        let optional_old = self.optional_old;
+        let check = |expression: &mut Expression| typecheck::check(expression, node, resource, optional_old);
+        let failed = |why: String| format!("compilation failed: {why}");
+        if let Err(why) = check(&mut self.expression) {
+            return Some(("rule", failed(why)));
+        }
+        let message = self.message_expression.as_mut().map(check);
+        message.and_then(Result::err).map(|why| ("messageExpression", failed(why)))
+    }
+
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The field the rule blames, if it names one below its own.
     pub(super) fn field(&self) -> Option<&str> {
         self.field.as_deref()
@@ -111,21 +121,21 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn walk(&self, path: &str, depth: usize, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
+    fn walk(&self, path: &At<'_>, depth: usize, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
         if !self.node.has_rules || depth > MAX_DEPTH || self.value.is_null() {
             return;
         }
         if !self.node.rules.is_empty() {
             self.judge(path, budget, errors);
         }
-        let mut below = |node: &Node, value: &Value, old: Option<&Value>, path: String| {
-            Visit { node, value, old, root: false }.walk(&path, depth + 1, budget, errors);
+        let mut below = |node: &Node, value: &Value, old: Option<&Value>, path: &At<'_>| {
+            Visit { node, value, old, root: false }.walk(path, depth + 1, budget, errors);
         };
         match self.value {
             Value::Object(map) => {
                 for (name, value) in map {
                     if let Some(field) = self.node.field(name) {
-                        below(field, value, self.old.and_then(|o| o.get(name)), child(path, name));
+                        below(field, value, self.old.and_then(|o| o.get(name)), &path.field(name));
                     }
                 }
             }
@@ -137,14 +147,14 @@ impl Visit<'_> {
                         ListType::Map(_) => before.get(&item_key(self.node, item)).copied(),
                         ListType::Atomic | ListType::Set => None,
                     };
-                    below(node, item, old, index(path, i));
+                    below(node, item, old, &path.item(i));
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    fn judge(&self, path: &str, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
+    fn judge(&self, path: &At<'_>, budget: &mut cost::Budget, errors: &mut Vec<FieldError>) {
         FUNCTIONS.with(|functions| {
             let mut scope = functions.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(self.node, self.value, self.root, 0));
@@ -198,11 +208,10 @@ impl Visit<'_> {
         }
     }
 
-    fn error(&self, rule: &Rule, path: &str, detail: &str) -> FieldError {
-        let field = match (rule.field(), path) {
-            (Some(field), _) => child(path, field),
-            (None, "") => crate::validation::NO_FIELD.to_owned(),
-            (None, path) => path.to_owned(),
+    fn error(&self, rule: &Rule, path: &At<'_>, detail: &str) -> FieldError {
+        let field = match rule.field() {
+            Some(field) => String::from(&path.field(field)),
+            None => String::from(path),
         };
         // Composite values are named by their type: showing them whole would bury the message.
         let shown = match self.value {
@@ -220,304 +229,6 @@ fn usable(text: &str) -> bool {
 
 fn optional(value: OptionalValue) -> Cel {
     Cel::Opaque(Arc::new(value))
-}
-
-thread_local! {
-    /// Standard functions and Kubernetes' own: registering them costs more than running most rules.
-    static FUNCTIONS: Context<'static> = {
-        let mut context = Context::default().with_all();
-        context.add_function("type", type_name);
-        context
-    };
-    static TIMESTAMP: Option<Expression> = Parser::default().parse("timestamp(x)").ok();
-    static DURATION: Option<Expression> = Parser::default().parse("duration(x)").ok();
-}
-
-fn execute(expression: &Expression, scope: &Context<'_>) -> Result<Cel, String> {
-    // The interpreter has assertions of its own; an object must not be able to take the server down with one.
-    match catch_unwind(AssertUnwindSafe(|| Cel::resolve(expression, scope))) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(why)) => Err(why.to_string()),
-        Err(_) => Err("internal error".to_owned()),
-    }
-}
-
-/// Parses a rule, with optional syntax, and rewrites what the interpreter does not have.
-fn expression(source: &str) -> Result<Expression, String> {
-    let mut parsed =
-        Parser::default().enable_optional_syntax(true).parse(source).map_err(|errors| errors.to_string())?;
-    rewrite(&mut parsed, &mut vec!["self".to_owned(), "oldSelf".to_owned()])?;
-    Ok(parsed)
-}
-
-/// Rewrites `cel.bind` and `a.?b`, and refuses names nobody declared. `scope` holds the names in sight.
-fn rewrite(expr: &mut Expression, scope: &mut Vec<String>) -> Result<(), String> {
-    match &mut expr.expr {
-        Expr::Ident(name) if scope.contains(name) => {}
-        // The interpreter has no values for types: `type(x) == string` compares names instead.
-        Expr::Ident(name) if is_type_name(name) => {
-            expr.expr = Expr::Literal(LiteralValue::String(name.as_str().into()));
-        }
-        Expr::Ident(name) => return Err(format!("undeclared reference to '{name}' (in container '')")),
-        Expr::Literal(_) => {}
-        Expr::Unspecified => return Err("empty expression".to_owned()),
-        Expr::Struct(s) => {
-            return Err(format!("undeclared reference to '{}' (in container '')", s.type_name));
-        }
-        Expr::Select(select) => rewrite(&mut select.operand, scope)?,
-        Expr::List(list) => list.elements.iter_mut().try_for_each(|e| rewrite(e, scope))?,
-        Expr::Map(map) => {
-            for entry in &mut map.entries {
-                match &mut entry.expr {
-                    EntryExpr::MapEntry(e) => {
-                        rewrite(&mut e.key, scope)?;
-                        rewrite(&mut e.value, scope)?;
-                    }
-                    EntryExpr::StructField(f) => rewrite(&mut f.value, scope)?,
-                }
-            }
-        }
-        Expr::Comprehension(c) => {
-            rewrite(&mut c.iter_range, scope)?;
-            rewrite(&mut c.accu_init, scope)?;
-            let before = scope.len();
-            scope.extend([c.iter_var.clone(), c.accu_var.clone()]);
-            scope.extend(c.iter_var2.clone());
-            for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
-                rewrite(part, scope)?;
-            }
-            scope.truncate(before);
-        }
-        Expr::Call(_) => return rewrite_call(expr, scope),
-    }
-    Ok(())
-}
-
-fn rewrite_call(expr: &mut Expression, scope: &mut Vec<String>) -> Result<(), String> {
-    let Expr::Call(call) = &mut expr.expr else { return Ok(()) };
-    if let Some(bound) = bind_macro(call) {
-        expr.expr = Expr::Comprehension(Box::new(bound));
-        return rewrite(expr, scope);
-    }
-    // `optional.of(x)` parses as a method on a name that is no variable; so do `sets`, `math`, `format`…
-    let namespace = call.target.as_deref().and_then(|t| match &t.expr {
-        Expr::Ident(name) if !scope.contains(name) => Some(name.clone()),
-        _ => None,
-    });
-    if let (None, Some(target)) = (&namespace, &mut call.target) {
-        rewrite(target, scope)?;
-    }
-    call.args.iter_mut().try_for_each(|a| rewrite(a, scope))?;
-    if let Some(replacement) = optional_select(call) {
-        expr.expr = replacement;
-    }
-    Ok(())
-}
-
-/// `cel.bind(name, value, body)` is a loop over nothing whose accumulator is the value.
-fn bind_macro(call: &CallExpr) -> Option<ComprehensionExpr> {
-    let target = call.target.as_deref()?;
-    let [name, value, body] = call.args.as_slice() else { return None };
-    let (Expr::Ident(cel), Expr::Ident(name), "bind") = (&target.expr, &name.expr, call.func_name.as_str())
-    else {
-        return None;
-    };
-    let ident = |name: &str| Expression { id: 0, expr: Expr::Ident(name.to_owned()) };
-    (cel == "cel").then(|| ComprehensionExpr {
-        iter_range: Expression { id: 0, expr: Expr::List(ListExpr::default()) },
-        iter_var: "#unused".to_owned(),
-        iter_var2: None,
-        accu_var: name.clone(),
-        accu_init: value.clone(),
-        loop_cond: ident(name),
-        loop_step: ident(name),
-        result: body.clone(),
-    })
-}
-
-/// `a.?b` as `has(a.b) ? optional.of(a.b) : optional.none()`: the interpreter's own fails on absence.
-/// Below another optional (`a.?b.?c`) its own already does the right thing.
-fn optional_select(call: &CallExpr) -> Option<Expr> {
-    let (operators::OPT_SELECT, [operand, field]) = (call.func_name.as_str(), call.args.as_slice()) else {
-        return None;
-    };
-    let name = match &field.expr {
-        Expr::Literal(LiteralValue::String(s)) => s.inner().to_owned(),
-        _ => return None,
-    };
-    if !matches!(operand.expr, Expr::Ident(_) | Expr::Select(_)) {
-        return None;
-    }
-    let ided = |expr| Expression { id: 0, expr };
-    let select = |test| {
-        ided(Expr::Select(SelectExpr { operand: Box::new(operand.clone()), field: name.clone(), test }))
-    };
-    let optional = |func: &str, args| {
-        let target = Some(Box::new(ided(Expr::Ident("optional".to_owned()))));
-        ided(Expr::Call(CallExpr { func_name: func.to_owned(), target, args }))
-    };
-    let args = vec![select(true), optional("of", vec![select(false)]), optional("none", Vec::new())];
-    Some(Expr::Call(CallExpr { func_name: operators::CONDITIONAL.to_owned(), target: None, args }))
-}
-
-fn type_name(value: Cel) -> Result<Cel, ExecutionError> {
-    Ok(Cel::from(match value {
-        Cel::List(_) => "list",
-        Cel::Map(_) => "map",
-        Cel::Int(_) => "int",
-        Cel::UInt(_) => "uint",
-        Cel::Float(_) => "double",
-        Cel::String(_) => "string",
-        Cel::Bytes(_) => "bytes",
-        Cel::Bool(_) => "bool",
-        Cel::Duration(_) => "google.protobuf.Duration",
-        Cel::Timestamp(_) => "google.protobuf.Timestamp",
-        Cel::Opaque(_) => "optional_type",
-        Cel::Null => "null_type",
-        Cel::Function(_, _) => "function",
-    }))
-}
-
-fn is_type_name(name: &str) -> bool {
-    const TYPES: [&str; 11] = [
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "list",
-        "map",
-        "null_type",
-        "type",
-        "optional_type",
-    ];
-    TYPES.contains(&name)
-}
-
-/// A JSON value as the rule's author sees it: typed by the schema, unknown fields out of sight.
-fn to_cel(node: &Node, value: &Value, resource: bool, depth: usize) -> Cel {
-    if depth > MAX_DEPTH {
-        return Cel::Null;
-    }
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(b) => Cel::Bool(*b),
-        Value::Number(n) => {
-            let float = node.types == Types::NUMBER;
-            match (n.as_i64(), n.as_f64()) {
-                (Some(i), _) if !float => Cel::Int(i),
-                (_, Some(f)) if !float && is_integral(n) => Cel::Int(f as i64),
-                (_, Some(f)) => Cel::Float(f),
-                (_, None) => Cel::Null,
-            }
-        }
-        Value::String(s) => string_to_cel(node, s),
-        Value::Array(items) => {
-            let items = match &node.items {
-                Some(node) => {
-                    items.iter().map(|i| to_cel(node, i, node.embedded_resource, depth + 1)).collect()
-                }
-                None => Vec::new(),
-            };
-            Cel::List(Arc::new(items))
-        }
-        Value::Object(map) => {
-            let mut fields: HashMap<Key, Cel> = HashMap::with_capacity(map.len());
-            for (name, value) in map {
-                let key = if node.is_map() { Some(name.clone()) } else { escape(name) };
-                let (Some(key), Some(field)) = (key, node.field(name)) else { continue };
-                // Null is absence, except where the schema says that it is a value.
-                if is_untyped(field) || (value.is_null() && !field.nullable) {
-                    continue;
-                }
-                fields.insert(Key::from(key), to_cel(field, value, field.embedded_resource, depth + 1));
-            }
-            if resource {
-                resource_fields(value, &mut fields);
-            }
-            Cel::Map(CelMap { map: Arc::new(fields) })
-        }
-    }
-}
-
-/// Of a resource's own fields rules see these, whatever the schema says.
-fn resource_fields(object: &Value, fields: &mut HashMap<Key, Cel>) {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    for key in ["apiVersion", "kind"] {
-        if let Some(s) = text(&format!("/{key}")) {
-            fields.insert(Key::from(key), Cel::from(s));
-        }
-    }
-    let names: HashMap<&str, &str> = ["name", "generateName"]
-        .into_iter()
-        .filter_map(|key| text(&format!("/metadata/{key}")).map(|v| (key, v)))
-        .collect();
-    fields.insert(Key::from("metadata"), Cel::from(names));
-}
-
-/// Of unknown type: preserved whole, and not for rules to look into.
-fn is_untyped(node: &Node) -> bool {
-    let bare = node.types.is_none() && !node.int_or_string;
-    bare || node.items.as_deref().is_some_and(is_untyped) || node.additional.each().is_some_and(is_untyped)
-}
-
-fn string_to_cel(node: &Node, s: &str) -> Cel {
-    let convert = |program: &'static std::thread::LocalKey<Option<Expression>>, text: String| {
-        let converted = program.with(|p| {
-            FUNCTIONS.with(|functions| {
-                let mut scope = functions.new_inner_scope();
-                scope.add_variable_from_value("x", text);
-                p.as_ref().and_then(|p| execute(p, &scope).ok())
-            })
-        });
-        converted.unwrap_or_else(|| Cel::from(s))
-    };
-    match node.limits.as_ref().and_then(|l| l.format) {
-        Some(Format::DateTime) => convert(&TIMESTAMP, s.to_owned()),
-        Some(Format::Date) => convert(&TIMESTAMP, format!("{s}T00:00:00Z")),
-        Some(Format::Duration) => convert(&DURATION, s.to_owned()),
-        Some(Format::Byte) => {
-            use base64::Engine as _;
-            let decoded = base64::engine::general_purpose::STANDARD.decode(s);
-            decoded.map_or_else(|_| Cel::from(s), |bytes| Cel::Bytes(Arc::new(bytes)))
-        }
-        Some(_) | None => Cel::from(s),
-    }
-}
-
-const RESERVED: [&str; 18] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-];
-
-/// A field's name as a CEL identifier; `None` for names that cannot be one.
-fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
-        return Some(format!("__{name}__"));
-    }
-    let first = name.chars().next()?;
-    if first.is_ascii_digit() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-/".contains(c)) {
-        return None;
-    }
-    let escaped = name.replace("__", "__underscores__");
-    Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
 }
 
 /// `.a.b['c']` as `a.b.c`; `None` for anything that is not a plain path.
@@ -543,6 +254,7 @@ fn field_path(path: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::Schema;
@@ -623,7 +335,8 @@ mod tests {
             "map": {"type": "object", "additionalProperties": {"type": "integer"}},
             "at": {"type": "string", "format": "date-time"}, "for": {"type": "string", "format": "duration"},
             "raw": {"type": "string", "format": "byte"}, "ratio": {"type": "number"},
-            "ios": {"x-kubernetes-int-or-string": true}, "inner": {"type": "object", "properties": {"z": {"type": "string"}}},
+            "ios": {"x-kubernetes-int-or-string": true}, "inner": {"type": "object", "properties": {"z": {"type": "string"}, "absent": {"type": "string"}}},
+            "gone": {"type": "string"},
         });
         let value = json!({
             "a": "abc", "x-y": "dash", "a__b": "under", "namespace": "ns", "list": ["b", "a"], "map": {"k.l": 1},
@@ -643,8 +356,8 @@ mod tests {
             "quantity('1Gi').isGreaterThan(quantity('1G'))",
             "cel.bind(n, self.list.size(), n == 2 && n < 3)",
             "self.?inner.?z.orValue('none') == 'q'",
-            "self.inner.?nope.orValue('none') == 'none'",
-            "!self.?nope.hasValue()",
+            "self.inner.?absent.orValue('none') == 'none'",
+            "!self.?gone.hasValue()",
             "self.list.map(x, x + '!') == ['b!', 'a!']",
             "self.list.filter(x, x == 'a').size() == 1",
             "self.list.isSorted() == false",
@@ -653,6 +366,24 @@ mod tests {
             wrong.extend(errors(schema, value.clone(), None));
         }
         assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn lists_with_identities_are_equal_in_any_order() {
+        let set = |kind: &str, rule: &str| {
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": kind,
+                "x-kubernetes-validations": [{"rule": rule, "message": "m"}]})
+        };
+        let (new, old) = (json!(["a", "b"]), json!(["b", "a"]));
+        for (kind, rule, holds) in [
+            ("set", "self == oldSelf", true),
+            ("set", "self != oldSelf", false),
+            ("atomic", "self == oldSelf", false),
+            ("set", "self.size() == oldSelf.size() && self == oldSelf", true),
+        ] {
+            let found = errors(set(kind, rule), new.clone(), Some(old.clone()));
+            assert_eq!(found.is_empty(), holds, "{kind} {rule} {found:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! found something that would confuse them. On an update, a part that equals what was stored is not judged
 //! again: an object does not become unwritable because its schema grew stricter.
 
-use super::{Additional, Limits, ListType, MAX_DEPTH, Node, Types, child, index, rules};
+use super::at::At;
+use super::{Additional, Limits, ListType, MAX_DEPTH, Node, Types, rules};
 use crate::validation::{CauseReason, FieldError, NO_FIELD, NameRule, quote};
 use serde_json::{Map, Number, Value, json};
 use std::cmp::Ordering;
@@ -16,8 +17,8 @@ const RULES_SKIPPED: &str = "some validation rules were not checked because the 
 /// Everything wrong with a whole resource.
 pub(super) fn resource(node: &Node, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    values(node, object, old, "", 0, &mut errors);
-    topology(node, object, "", 0, &mut errors);
+    values(node, object, old, &At::ROOT, 0, &mut errors);
+    topology(node, object, &At::ROOT, 0, &mut errors);
     if errors.iter().any(|e| blocks_rules(e.reason)) {
         if node.has_rules {
             errors.push(FieldError::invalid(NO_FIELD, &Value::Null, RULES_SKIPPED));
@@ -31,8 +32,9 @@ pub(super) fn resource(node: &Node, object: &Value, old: Option<&Value>) -> Vec<
 /// Everything wrong with a bare value, as a default is checked. Rules are not run.
 pub(super) fn value(node: &Node, value: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    values(node, value, None, path, 0, &mut errors);
-    topology(node, value, path, 0, &mut errors);
+    let at = At::Start(path);
+    values(node, value, None, &at, 0, &mut errors);
+    topology(node, value, &at, 0, &mut errors);
     errors
 }
 
@@ -55,7 +57,7 @@ fn values(
     node: &Node,
     value: &Value,
     old: Option<&Value>,
-    path: &str,
+    path: &At<'_>,
     depth: usize,
     errors: &mut Vec<FieldError>,
 ) {
@@ -96,14 +98,14 @@ fn fields(
     node: &Node,
     map: &Map<String, Value>,
     old: Option<&Value>,
-    path: &str,
+    path: &At<'_>,
     depth: usize,
     errors: &mut Vec<FieldError>,
 ) {
     for (name, value) in map {
         if let Some(field) = node.field(name) {
             let old = old.and_then(|o| o.get(name));
-            values(field, value, old, &child(path, name), depth + 1, errors);
+            values(field, value, old, &path.field(name), depth + 1, errors);
         }
     }
 }
@@ -112,7 +114,7 @@ fn items(
     node: &Node,
     list: &[Value],
     old: Option<&Value>,
-    path: &str,
+    path: &At<'_>,
     depth: usize,
     errors: &mut Vec<FieldError>,
 ) {
@@ -120,7 +122,7 @@ fn items(
     let before = correlate(node, old);
     for (i, item) in list.iter().enumerate() {
         let old = before.get(&item_key(node, item)).copied();
-        values(item_node, item, old, &index(path, i), depth + 1, errors);
+        values(item_node, item, old, &path.item(i), depth + 1, errors);
     }
 }
 
@@ -167,7 +169,7 @@ pub(crate) fn canonical(value: &Value) -> String {
     }
 }
 
-fn type_fits(node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) -> bool {
+fn type_fits(node: &Node, value: &Value, path: &At<'_>, errors: &mut Vec<FieldError>) -> bool {
     let types = match node.int_or_string && node.types.is_none() {
         true => Types::INTEGER.and(Types::STRING),
         false => node.types,
@@ -184,8 +186,8 @@ fn type_fits(node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError
     if types.is_none() || fits {
         return true;
     }
-    let detail = format!("{} in body must be of type {}: {}", path, types.names(), quote(got));
-    errors.push(FieldError::type_invalid(field(path), value, detail));
+    let detail = format!("{path} in body must be of type {}: {}", types.names(), quote(got));
+    errors.push(FieldError::type_invalid(path, value, detail));
     false
 }
 
@@ -194,7 +196,7 @@ pub(super) fn is_integral(n: &Number) -> bool {
     n.is_i64() || n.is_u64() || n.as_f64().is_some_and(|f| f.fract() == 0.0)
 }
 
-fn allowed(limits: &Limits, node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn allowed(limits: &Limits, node: &Node, value: &Value, path: &At<'_>, errors: &mut Vec<FieldError>) {
     let Some(allowed) = &limits.allowed else { return };
     let same = |a: &Value| match (a, value) {
         (Value::Number(a), Value::Number(b)) => compare(a, b) == Some(Ordering::Equal),
@@ -206,33 +208,33 @@ fn allowed(limits: &Limits, node: &Node, value: &Value, path: &str, errors: &mut
     }
     let supported: Vec<String> =
         allowed.iter().map(|a| a.as_str().map_or_else(|| a.to_string(), str::to_owned)).collect();
-    errors.push(FieldError::not_supported(field(path), value, &supported));
+    errors.push(FieldError::not_supported(path, value, &supported));
 }
 
-fn string(limits: &Limits, value: &Value, s: &str, path: &str, errors: &mut Vec<FieldError>) {
+fn string(limits: &Limits, value: &Value, s: &str, path: &At<'_>, errors: &mut Vec<FieldError>) {
     let needs_length = limits.max_length.is_some() || limits.min_length.is_some();
     let length = if needs_length { s.chars().count() as u64 } else { 0 };
     if let Some(max) = limits.max_length.filter(|max| length > *max) {
-        errors.push(FieldError::too_long(field(path), max));
+        errors.push(FieldError::too_long(path, max));
     }
     if let Some(min) = limits.min_length.filter(|min| length < *min) {
-        let detail = format!("{} in body should be at least {min} chars long", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body should be at least {min} chars long");
+        errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(pattern) = limits.pattern.as_ref().filter(|p| !p.is_match(s)) {
-        let detail = format!("{} in body should match '{pattern}'", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body should match '{pattern}'");
+        errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(format) = limits.format.filter(|f| !f.accepts(s)) {
-        let detail = format!("{} in body must be of type {}: {}", path, format.name(), quote(s));
-        errors.push(FieldError::type_invalid(field(path), value, detail));
+        let detail = format!("{path} in body must be of type {}: {}", format.name(), quote(s));
+        errors.push(FieldError::type_invalid(path, value, detail));
     }
 }
 
-fn number(limits: &Limits, value: &Value, n: &Number, path: &str, errors: &mut Vec<FieldError>) {
+fn number(limits: &Limits, value: &Value, n: &Number, path: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut complain = |detail: String| {
-        let detail = format!("{} in body {detail}", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body {detail}");
+        errors.push(FieldError::invalid(path, value, detail));
     };
     if let Some(step) = limits.multiple_of.as_ref().filter(|step| !is_multiple(n, step)) {
         complain(format!("should be a multiple of {step}"));
@@ -260,24 +262,23 @@ fn number(limits: &Limits, value: &Value, n: &Number, path: &str, errors: &mut V
         }
     }
     if let Some(format) = limits.format.filter(|f| !f.holds(n)) {
-        let detail =
-            format!("Checked value must be of type integer with format {} in {}", format.name(), path);
-        errors.push(FieldError::type_invalid(field(path), value, detail));
+        let detail = format!("Checked value must be of type integer with format {} in {path}", format.name());
+        errors.push(FieldError::type_invalid(path, value, detail));
     }
 }
 
-fn array(limits: &Limits, value: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn array(limits: &Limits, value: &Value, items: &[Value], path: &At<'_>, errors: &mut Vec<FieldError>) {
     let count = items.len() as u64;
     if let Some(min) = limits.min_items.filter(|min| count < *min) {
-        let detail = format!("{} in body should have at least {min} items", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body should have at least {min} items");
+        errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(max) = limits.max_items.filter(|max| count > *max) {
-        errors.push(FieldError::too_many(field(path), items.len(), max));
+        errors.push(FieldError::too_many(path, items.len(), max));
     }
     if limits.unique_items && first_repeats(items.iter().map(canonical)).next().is_some() {
-        let detail = format!("{} in body shouldn't contain duplicates", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body shouldn't contain duplicates");
+        errors.push(FieldError::invalid(path, value, detail));
     }
 }
 
@@ -285,23 +286,23 @@ fn object(
     limits: &Limits,
     value: &Value,
     map: &Map<String, Value>,
-    path: &str,
+    path: &At<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     let count = map.len() as u64;
     if let Some(min) = limits.min_properties.filter(|min| count < *min) {
-        let detail = format!("{} in body should have at least {min} properties", path);
-        errors.push(FieldError::invalid(field(path), value, detail));
+        let detail = format!("{path} in body should have at least {min} properties");
+        errors.push(FieldError::invalid(path, value, detail));
     }
     if let Some(max) = limits.max_properties.filter(|max| count > *max) {
-        errors.push(FieldError::too_many(field(path), map.len(), max));
+        errors.push(FieldError::too_many(path, map.len(), max));
     }
     for name in limits.required.iter().filter(|name| !map.contains_key(name.as_ref())) {
-        errors.push(FieldError::required(child(path, name), ""));
+        errors.push(FieldError::required(&path.field(name), ""));
     }
 }
 
-fn junctors(limits: &Limits, value: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
+fn junctors(limits: &Limits, value: &Value, path: &At<'_>, depth: usize, errors: &mut Vec<FieldError>) {
     let judge = |node: &Node| {
         let mut found = Vec::new();
         values(node, value, None, path, depth + 1, &mut found);
@@ -309,7 +310,11 @@ fn junctors(limits: &Limits, value: &Value, path: &str, depth: usize, errors: &m
     };
     let mut complain = |detail: String, causes: Vec<FieldError>| {
         errors.extend(causes);
-        errors.push(FieldError::invalid(NO_FIELD, &json!(""), format!("{} {detail}", quote(path))));
+        errors.push(FieldError::invalid(
+            NO_FIELD,
+            &json!(""),
+            format!("{} {detail}", quote(&path.to_string())),
+        ));
     };
     // Where no alternative fits, the one that came closest says why.
     let closest =
@@ -352,7 +357,7 @@ fn junctors(limits: &Limits, value: &Value, path: &str, depth: usize, errors: &m
 }
 
 /// Lists of sets and maps hold each item once; embedded resources say what they are.
-fn topology(node: &Node, value: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
+fn topology(node: &Node, value: &Value, path: &At<'_>, depth: usize, errors: &mut Vec<FieldError>) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -363,7 +368,7 @@ fn topology(node: &Node, value: &Value, path: &str, depth: usize, errors: &mut V
             }
             for (name, value) in map {
                 if let Some(field) = node.field(name) {
-                    topology(field, value, &child(path, name), depth + 1, errors);
+                    topology(field, value, &path.field(name), depth + 1, errors);
                 }
             }
         }
@@ -378,28 +383,28 @@ fn topology(node: &Node, value: &Value, path: &str, depth: usize, errors: &mut V
                             .collect(),
                         (ListType::Set | ListType::Atomic, Some(item)) => item.clone(),
                     };
-                    errors.push(FieldError::duplicate(index(path, i), &shown));
+                    errors.push(FieldError::duplicate(&path.item(i), &shown));
                 }
             }
             let Some(node) = &node.items else { return };
             for (i, item) in items.iter().enumerate() {
-                topology(node, item, &index(path, i), depth + 1, errors);
+                topology(node, item, &path.item(i), depth + 1, errors);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn embedded(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn embedded(map: &Map<String, Value>, path: &At<'_>, errors: &mut Vec<FieldError>) {
     for key in ["apiVersion", "kind"] {
         if map.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(child(path, key), "must not be empty"));
+            errors.push(FieldError::required(&path.field(key), "must not be empty"));
         }
     }
     let meta = map.get("metadata");
     if let Some(name) = meta.and_then(|m| m.get("name")).and_then(Value::as_str).filter(|n| !n.is_empty()) {
         for wrong in NameRule::PathSegment.check(name, false) {
-            errors.push(FieldError::invalid(child(path, "metadata.name"), &json!(name), wrong));
+            errors.push(FieldError::invalid(&path.field("metadata.name"), &json!(name), wrong));
         }
     }
 }
@@ -437,10 +442,6 @@ fn is_multiple(n: &Number, step: &Number) -> bool {
     }
 }
 
-fn field(path: &str) -> &str {
-    if path.is_empty() { NO_FIELD } else { path }
-}
-
 impl Additional {
     pub(super) fn each(&self) -> Option<&Node> {
         match self {
@@ -451,6 +452,7 @@ impl Additional {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use crate::schema::Schema;
     use serde_json::{Value, json};

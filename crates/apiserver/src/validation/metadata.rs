@@ -353,6 +353,7 @@ fn expect_array<'a>(value: &'a Value, at: &str, want: &str) -> Result<&'a [Value
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
 

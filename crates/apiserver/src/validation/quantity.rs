@@ -115,9 +115,12 @@ impl fmt::Display for Quantity {
         }
         // Binary suffixes cannot say fractions of a unit; the real server falls back to decimal ones below
         // 1024 and for fractions.
-        if self.family == Family::BinarySi && nano % (NANO as u128) == 0 && nano / (NANO as u128) >= 1024 {
+        if self.family == Family::BinarySi
+            && nano.is_multiple_of(NANO as u128)
+            && nano / (NANO as u128) >= 1024
+        {
             let units = nano / (NANO as u128);
-            let fits = BINARY.iter().find(|(_, bits)| units % (1_u128 << bits) == 0);
+            let fits = BINARY.iter().find(|(_, bits)| units.is_multiple_of(1_u128 << bits));
             return match fits {
                 Some((suffix, bits)) => write!(f, "{sign}{}{suffix}", units >> bits),
                 None => write!(f, "{sign}{units}"),
@@ -126,7 +129,7 @@ impl fmt::Display for Quantity {
         for (suffix, exponent) in DECIMAL {
             let Ok(power) = u32::try_from(exponent + 9) else { continue };
             let step = 10_u128.pow(power);
-            if nano % step != 0 {
+            if !nano.is_multiple_of(step) {
                 continue;
             }
             let amount = nano / step;

@@ -247,3 +247,108 @@ fn differences_are_minimal_and_nulls_remove() {
         assert_eq!(difference(&old, &new), expected, "{old} -> {new}");
     }
 }
+
+#[test]
+fn a_name_that_must_be_new_is_a_conflict_when_it_is_taken() {
+    let Step::Create { kind, manifest, .. } = create() else { panic!() };
+    let mut applying = applying(vec![Step::Create { kind, manifest, adopt: Adopt::Never }], vec![], None);
+    applying.ask().unwrap();
+    refused(&mut applying, 409, "AlreadyExists");
+    assert!(applying.ask().is_none(), "it is not even read");
+    assert_eq!(applying.finish().failure.unwrap().category, Category::Conflict);
+}
+
+#[test]
+fn an_absence_is_confirmed_by_uid_or_by_name() {
+    let answers = |uid: &str, found: Option<&str>| {
+        let gone = Reference { kind: JOB, key: Key::new(Some("n"), "w"), uid: uid.into() };
+        let mut applying = applying(vec![Step::ConfirmGone(gone)], vec![], Some(json!({"phase": "Running"})));
+        applying.ask().unwrap();
+        match found {
+            Some(uid) => ok(&mut applying, &json!({"kind": "Job", "metadata": {"uid": uid}})),
+            None => refused(&mut applying, 404, "NotFound"),
+        }
+        applying.ask().is_some()
+    };
+    for (uid, found, goes_on) in [
+        ("j", None, true),
+        ("j", Some("another"), true),
+        ("j", Some("j"), false),
+        ("", None, true),
+        ("", Some("any"), false),
+    ] {
+        assert_eq!(answers(uid, found), goes_on, "{uid:?} {found:?}");
+    }
+}
+
+#[test]
+fn a_namespace_is_finalized_with_all_of_its_metadata_and_no_status_follows() {
+    const NAMESPACE: Kind = Kind::of("", "v1", "Namespace", "namespaces", false);
+    let raw = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+        "spec": {"finalizers": ["kubernetes", "theirs"]}});
+    let about = Object::new(NAMESPACE, raw).unwrap();
+    let plan = BoundPlan {
+        machine: "namespace",
+        basis: about.reference(),
+        resource_version: "7".into(),
+        steps: vec![Step::Finalize(vec!["theirs".into()])],
+        notes: vec![],
+        status: Some(json!({"phase": "Terminating"})),
+        waiting: vec![],
+        wake: crate::plan::Wake::OnChange,
+    };
+    let mut applying = Applying::new(plan, about, Timestamp::UNIX_EPOCH);
+    let request = applying.ask().unwrap();
+    assert_eq!(line(&request), "PUT /api/v1/namespaces/n/finalize");
+    let sent = body(&request);
+    assert_eq!((&sent["kind"], &sent["spec"]["finalizers"]), (&json!("Namespace"), &json!(["theirs"])));
+    assert_eq!(
+        (&sent["metadata"]["labels"]["a"], &sent["metadata"]["resourceVersion"]),
+        (&json!("b"), &json!("7"))
+    );
+    ok(&mut applying, &sent);
+    assert!(applying.ask().is_none());
+}
+
+#[test]
+fn a_used_up_quota_is_told_to_the_next_decision() {
+    let mut applying = applying(vec![create()], vec![], None);
+    applying.ask().unwrap();
+    let full =
+        json!({"kind": "Status", "reason": "Forbidden", "message": "exceeded quota: jobs"}).to_string();
+    applying.answer(Answer::Received { code: 403, retry_after: None, body: full.as_bytes() });
+    let outcome = applying.finish();
+    assert!(outcome.failure.is_none() && outcome.refusals[0].failure.is_quota());
+}
+
+#[test]
+fn every_guard_can_be_taken_away_alone() {
+    let target = Reference { kind: JOB, key: Key::new(Some("n"), "w"), uid: "j".into() };
+    let step = Step::Patch {
+        target,
+        resource_version: Some("5".into()),
+        patch: json!({"metadata": {"labels": {"a": "b"}}}),
+        part: Part::Main,
+    };
+    let metadata = |guards: Guards| {
+        let about = about();
+        let plan = BoundPlan {
+            machine: "workflow",
+            basis: about.reference(),
+            resource_version: "7".into(),
+            steps: vec![step.clone()],
+            notes: vec![],
+            status: None,
+            waiting: vec![],
+            wake: crate::plan::Wake::OnChange,
+        };
+        let mut applying = Applying::with_guards(plan, about, Timestamp::UNIX_EPOCH, guards);
+        body(&applying.ask().unwrap())["metadata"].clone()
+    };
+    let all = Guards::default();
+    assert_eq!(metadata(all), json!({"labels": {"a": "b"}, "uid": "j", "resourceVersion": "5"}));
+    let blind = Guards { uid_precondition: false, ..all };
+    assert_eq!(metadata(blind), json!({"labels": {"a": "b"}, "resourceVersion": "5"}));
+    let late = Guards { resource_version: false, ..all };
+    assert_eq!(metadata(late), json!({"labels": {"a": "b"}, "uid": "j"}));
+}

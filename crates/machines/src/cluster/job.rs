@@ -119,7 +119,10 @@ fn release_all(observed: &Observed) -> Plan<JobStatus> {
 }
 
 fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Timestamp) -> Plan<JobStatus> {
-    let plan = release_all(observed);
+    let mut plan = release_all(observed);
+    // Whoever ended the Job may not have seen this Pod yet.
+    let left = observed.pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
+    plan.steps.splice(0..0, left.map(Seen::delete));
     let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
     let goes_at = later(end, seconds(i64::from(ttl)));
     if goes_at > now {
@@ -190,9 +193,15 @@ impl<'a> Round<'a> {
     fn finish(mut self) -> Plan<JobStatus> {
         self.suspend_or_resume();
         self.count();
+        let decided_before = self.ending().is_some();
         let verdict = self.verdict();
         match &verdict {
-            Some(verdict) => self.wind_down(verdict),
+            // Written down before anything is done about it: nobody deletes a Pod for a deadline and then forgets why.
+            Some(verdict) if !decided_before => self.record_the_running(verdict),
+            Some(verdict) => {
+                self.record_the_running(verdict);
+                self.delete_active(usize::MAX);
+            }
             None if self.is_suspended() => self.delete_active(usize::MAX),
             None => self.keep_running(),
         }
@@ -238,15 +247,20 @@ impl<'a> Round<'a> {
         let recorded = self.status.uncounted_terminated_pods.take().unwrap_or_default();
         let (succeeded, failed) =
             (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
+        let recorded: BTreeSet<String> = succeeded.iter().chain(&failed).cloned().collect();
+        // What was recorded because the Job failed is let go only once it has been deleted.
+        let running: BTreeSet<&str> = self.active().filter(|pod| pod.is_tracked()).map(Seen::uid).collect();
+        let (running, failed): (Vec<_>, Vec<_>) =
+            failed.into_iter().partition(|uid| running.contains(uid.as_str()));
         add(&mut self.status.succeeded, succeeded.len());
         add(&mut self.status.failed, failed.len());
-        let recorded: BTreeSet<String> = succeeded.into_iter().chain(failed).collect();
+        self.uncounted.failed = running;
 
         let persisted = self.indexes.clone();
         let mut completed = Vec::new();
         for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
             let counted = if recorded.contains(pod.uid()) {
-                true
+                !pod.is_active()
             } else if pod.has_succeeded() && self.is_indexed() {
                 let index = pod.index().filter(|index| Some(*index) < self.spec.completions);
                 completed.extend(index);
@@ -255,6 +269,7 @@ impl<'a> Round<'a> {
             } else if self.uncounted.len() >= MAX_AT_ONCE {
                 false
             } else if pod.has_succeeded() {
+                self.plan.steps.push(pod.confirm_uncounted());
                 self.uncounted.succeeded.push(pod.uid().to_owned());
                 false
             } else if self.counts_as_failed(pod) {
@@ -284,6 +299,7 @@ impl<'a> Round<'a> {
         // Kubernetes stopped these itself: resuming must not find the back-off limit used up.
         let suspended = self.is_suspended() && pod.is_terminating();
         if !ignored && !suspended {
+            self.plan.steps.push(pod.confirm_uncounted());
             self.uncounted.failed.push(pod.uid().to_owned());
         }
         ignored || suspended
@@ -379,8 +395,8 @@ impl<'a> Round<'a> {
         observed.pods.iter().filter(|pod| pod.is_active())
     }
 
-    /// What still runs has no purpose any more. When the Job failed it counts as failed, as in Kubernetes.
-    fn wind_down(&mut self, verdict: &Verdict) {
+    /// What still runs when a Job fails counts as failed, as in Kubernetes.
+    fn record_the_running(&mut self, verdict: &Verdict) {
         if !verdict.success {
             let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
             let unrecorded = |pod: &&Seen| {
@@ -388,11 +404,12 @@ impl<'a> Round<'a> {
                     && !self.released.contains(pod.uid())
                     && !recorded.contains(&pod.uid().to_owned())
             };
-            let counted: Vec<String> =
-                self.active().filter(unrecorded).take(MAX_AT_ONCE).map(|pod| pod.uid().to_owned()).collect();
-            self.uncounted.failed.extend(counted);
+            let counted: Vec<&Seen> = self.active().filter(unrecorded).take(MAX_AT_ONCE).collect();
+            for pod in counted {
+                self.plan.steps.push(pod.confirm_uncounted());
+                self.uncounted.failed.push(pod.uid().to_owned());
+            }
         }
-        self.delete_active(usize::MAX);
     }
 
     fn keep_running(&mut self) {
@@ -480,12 +497,7 @@ impl<'a> Round<'a> {
             (pod.is_ready(), pod.is_running(), age, pod.object.name().to_owned())
         });
         for pod in active.into_iter().take(surplus.min(MAX_AT_ONCE)) {
-            self.plan.steps.push(Step::Delete {
-                target: pod.object.reference(),
-                resource_version: None,
-                propagation: Propagation::Background,
-                only_if_gone: vec![],
-            });
+            self.plan.steps.push(pod.delete());
             let name = pod.object.name();
             self.plan.notes.push(Note::normal("SuccessfulDelete", format!("Deleted pod: {name}")));
             self.deleted.insert(pod.uid());

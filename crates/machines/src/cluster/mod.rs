@@ -3,3 +3,15 @@
 pub mod garbage;
 pub mod job;
 pub mod namespace;
+
+use crate::machine::AnyMachine;
+
+/// All of them, for a server that has none of its own.
+pub fn machines() -> Vec<AnyMachine> {
+    vec![
+        AnyMachine::new(garbage::Garbage),
+        AnyMachine::new(namespace::Namespaces),
+        AnyMachine::new(job::Jobs),
+        AnyMachine::new(job::orphans::OrphanPods),
+    ]
+}

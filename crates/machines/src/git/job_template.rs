@@ -123,7 +123,7 @@ fn workspace(from: &Ingredients<'_>, pod: &mut Value) -> Option<Value> {
     let claim = from.spec.parameter(parameters::WORKSPACE_CLAIM_NAME)?;
     let path = from.spec.parameter(parameters::WORKSPACE_MOUNT_PATH).unwrap_or(DEFAULT_MOUNT_PATH);
     let volume = json!({"name": WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim}});
-    replace_named(pod, "volumes", volume);
+    replace_named(pod, "volumes", &volume);
     default(object(pod, "securityContext"), "fsGroup", json!(USER));
     Some(json!({"name": WORKSPACE_VOLUME, "mountPath": path}))
 }
@@ -169,7 +169,7 @@ fn inject(container: &mut Value, env: &[(&'static str, String)], mount: Option<&
     let all = ours.chain(theirs.into_iter().filter(|variable| !is_ours(variable)));
     container["env"] = Value::Array(all.collect());
     if let Some(mount) = mount {
-        replace_named(container, "volumeMounts", mount.clone());
+        replace_named(container, "volumeMounts", mount);
     }
 }
 
@@ -238,7 +238,7 @@ fn default(holder: &mut Value, key: &str, value: Value) {
 }
 
 /// Puts an item into a list in place of one of the same name.
-fn replace_named(holder: &mut Value, field: &str, item: Value) {
+fn replace_named(holder: &mut Value, field: &str, item: &Value) {
     let others = list(holder, field).filter(|other| other.get("name") != item.get("name")).cloned();
     let items: Vec<Value> = others.chain([item.clone()]).collect();
     holder[field] = items.into();

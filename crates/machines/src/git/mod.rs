@@ -3,3 +3,10 @@
 pub mod job_template;
 pub mod workflow;
 pub mod workflow_template;
+
+use crate::machine::AnyMachine;
+
+/// The machines of this door: they run against any Kubernetes.
+pub fn machines() -> Vec<AnyMachine> {
+    vec![AnyMachine::new(workflow_template::Templates), AnyMachine::new(workflow::Workflows::default())]
+}

@@ -160,7 +160,8 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
             let message = format!("Job {} is not the one that was made ({})", job.key(), made.uid);
             report.ends(WorkflowPhase::Failed, Reason::JobVanished, message)
         }
-        (Some((object, job)), _) => follow(observed, report, object, job, now),
+        // What made the Job had passed the gate, whether or not the status that said so was lost.
+        (Some((object, job)), _) => follow(observed, report, object, job, now).gate(valid(observed)),
         (None, Some(made)) => vanished(observed, report, made),
         (None, None) => start(observed, report, now),
     }
@@ -200,6 +201,8 @@ fn follow(
 ) -> Plan<WorkflowStatus> {
     let (phase, reason, message) = phase_of(job);
     let status = job.status.as_ref();
+    // A Job was made from it, whether or not this cache has seen the template, or the status that said so was lost.
+    report.template_found();
     report.status.job_ref = Some(JobRef { name: object.name().to_owned(), uid: object.uid().to_owned() });
     report.status.start_time = status.and_then(|status| status.start_time.clone());
     if phase.is_terminal() {
@@ -258,8 +261,7 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
                 .waiting(waiting);
         }
     };
-    let message = format!("WorkflowTemplate {} is there", spec.template);
-    report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
+    report.template_found();
     let built = job_template::build(Ingredients {
         workflow: &observed.me,
         spec,
@@ -267,13 +269,12 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
         job: &template.spec.job,
         allow_privileged: observed.allow_privileged,
     });
-    let looked_at = format!("the job of WorkflowTemplate {}", spec.template);
     match built {
         Ok(manifest) => {
             report.status.job_ref = Some(JobRef { name: observed.me.name().to_owned(), uid: String::new() });
             report
                 .goes_on(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made")
-                .gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at))
+                .gate(valid(observed))
                 .then(Step::Create {
                     kind: JOB,
                     manifest,
@@ -292,11 +293,19 @@ fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<Wo
             report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(Gate::stopped(
                 GateName::Validate,
                 reason,
-                looked_at,
+                looked_at(observed),
                 change,
             ))
         }
     }
+}
+
+fn valid(observed: &Observed) -> Gate {
+    Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed))
+}
+
+fn looked_at(observed: &Observed) -> String {
+    format!("the job of WorkflowTemplate {}", observed.workflow.spec.template)
 }
 
 /// The API server did not want the Job: for good, or until a quota frees up.
@@ -373,6 +382,11 @@ impl<'a> Report<'a> {
         let mut status = observed.workflow.status.clone().unwrap_or_default();
         status.observed_generation = observed.me.meta().generation;
         Self { observed, now, status }
+    }
+
+    fn template_found(&mut self) {
+        let message = format!("WorkflowTemplate {} is there", self.observed.workflow.spec.template);
+        self.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
     }
 
     fn condition(&mut self, new: NewCondition) {

@@ -15,7 +15,7 @@ use crate::view::{Input, View};
 
 /// Says of each template whether it is valid.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WorkflowTemplates;
+pub struct Templates;
 
 /// A template, and how the templates of its namespace depend on each other.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Observed {
     all: Vec<(String, Vec<String>)>,
 }
 
-impl Machine for WorkflowTemplates {
+impl Machine for Templates {
     type Kind = WorkflowTemplate;
     type Observed = Observed;
     type Status = WorkflowTemplateStatus;
@@ -132,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     /// What is said of template `a` among templates `name<dependency,…`.
-    fn check(line: &str, job: serde_json::Value, expect: (&str, &str, &str)) {
+    fn check(line: &str, job: &serde_json::Value, expect: (&str, &str, &str)) {
         let mut cluster = Cluster::of(&[KIND], "");
         for one in line.split_whitespace() {
             let (name, depends_on) = one.split_once('<').unwrap_or((one, ""));
@@ -142,7 +142,7 @@ mod tests {
                 "match": {"paths": ["**"]}, "job": job, "dependsOn": depends_on}}),
             );
         }
-        cluster.settle(&[AnyMachine::new(WorkflowTemplates)]);
+        cluster.settle(&[AnyMachine::new(Templates)]);
         let status =
             cluster.get(&KIND, &Key::new(Some("n"), "a")).unwrap()["status"]["conditions"][0].clone();
         let text = |field: &str| status[field].as_str().unwrap().to_owned();
@@ -159,15 +159,15 @@ mod tests {
 
     #[test]
     fn a_template_is_valid_when_its_job_is_one_and_its_dependencies_are_there() {
-        check("a<b b", job(), ("True", "Valid", "the template can be used"));
+        check("a<b b", &job(), ("True", "Valid", "the template can be used"));
         check(
             "a",
-            json!({"template": {"spec": {"containers": []}}}),
+            &json!({"template": {"spec": {"containers": []}}}),
             ("False", "BadJob", "spec.job.template.spec.containers: at least one is needed"),
         );
         check(
             "a<x,b,y b",
-            job(),
+            &job(),
             ("False", "DependencyUnknown", "spec.dependsOn: no WorkflowTemplate x, y here"),
         );
     }
@@ -176,9 +176,9 @@ mod tests {
     fn a_cycle_makes_its_members_invalid_and_shows_the_way_round() {
         check(
             "b<c c<a a<b",
-            job(),
+            &job(),
             ("False", "DependencyCycle", "spec.dependsOn: a -> b -> c -> a is a cycle"),
         );
-        check("a<b b<c c<b", job(), ("True", "Valid", "the template can be used"));
+        check("a<b b<c c<b", &job(), ("True", "Valid", "the template can be used"));
     }
 }

@@ -181,7 +181,7 @@ fn a_runs_uid_is_recorded_once_it_is_known() {
     let step = record(&lease(&cluster, WEB), &known).unwrap();
     let (plan, me) = plan(&cluster, "a", vec![step]);
     cluster.apply(plan, me, usize::MAX);
-    assert_eq!(read(Some(&lease(&cluster, WEB))), Lock::Held(known.clone()));
+    assert_eq!(read(Some(&lease(&cluster, WEB))), Lock::Held(Box::new(known.clone())));
     assert_eq!(record(&lease(&cluster, WEB), &known), None);
     assert_eq!(record(&lease(&cluster, WEB), &holder("b")), None, "only the holder writes");
 }

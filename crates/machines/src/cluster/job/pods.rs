@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::TRACKING;
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Adopt, Part, Propagation, Step};
 
 /// Which index of an Indexed Job a Pod works on; an annotation and a label.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -103,6 +103,22 @@ impl Seen {
         let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
         let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
         init.iter().chain(main)
+    }
+
+    pub(super) fn delete(&self) -> Step {
+        Step::Delete {
+            target: self.object.reference(),
+            resource_version: None,
+            propagation: Propagation::Background,
+            only_if_gone: vec![],
+        }
+    }
+
+    /// A Pod that was counted has lost its finalizer before the count was written: if it is as it was seen, it was not
+    /// counted in the version of the Job that is at hand, however late the Pod was seen.
+    pub(super) fn confirm_uncounted(&self) -> Step {
+        let resource_version = self.object.resource_version().to_owned();
+        Step::ConfirmUnchanged { target: self.object.reference(), resource_version }
     }
 
     /// Takes the tracking finalizer off, of exactly the version that was seen.

@@ -95,7 +95,7 @@ impl Run {
         true
     }
 
-    fn to_the_end(mut self) -> Self {
+    fn play_out(mut self) -> Self {
         for _ in 0..100 {
             self.settle();
             if !self.play() && !self.reap() && !self.wait() {
@@ -149,7 +149,7 @@ fn ten_kinds_of_run_look_as_recorded_from_kubernetes() {
     for (name, recorded) in observed {
         let outcomes: Vec<&str> =
             recorded["pods"].as_array().unwrap().iter().map(|pod| pod.as_str().unwrap()).collect();
-        let run = Run::new(name, recorded["job"].clone(), &outcomes).to_the_end();
+        let run = Run::new(name, recorded["job"].clone(), &outcomes).play_out();
         let expected: Vec<Value> = recorded["status_sequence"]
             .as_array()
             .unwrap()
@@ -175,7 +175,7 @@ fn job(yaml: &str) -> Value {
 
 /// Plays a Job to its end and says how it ended and how many Pods it took.
 fn check(spec: &str, outcomes: &[&str], expect: (&str, usize)) -> Run {
-    let run = Run::new("j", job(spec), outcomes).to_the_end();
+    let run = Run::new("j", job(spec), outcomes).play_out();
     let status = &run.job().unwrap()["status"];
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let last = conditions
@@ -237,7 +237,7 @@ fn suspending_stops_pods_without_counting_them_and_resuming_starts_the_clock_ane
     assert!(run.pods().is_empty());
     run.cluster.advance(Duration::from_mins(1));
     run.cluster.edit(&JOB, &run.key.clone(), &json!({"spec": {"suspend": false}}));
-    let run = run.to_the_end();
+    let run = run.play_out();
     let status = run.job().unwrap()["status"].clone();
     assert_eq!((&status["startTime"], &status["succeeded"]), (&json!("2026-01-01T00:01:00Z"), &json!(1)));
     assert!(run.events().contains(&("Normal".into(), "Resumed".into())));
@@ -290,7 +290,7 @@ fn a_result_is_counted_once_whichever_write_is_the_last_before_a_crash() {
     assert_eq!(run.job().unwrap()["status"]["uncountedTerminatedPods"]["succeeded"], json!([uid]));
     let pod = run.pods()[0].key();
     run.cluster.edit(&POD, &pod, &json!({"metadata": {"finalizers": null}}));
-    let run = run.to_the_end();
+    let run = run.play_out();
     assert_eq!(run.job().unwrap()["status"]["succeeded"], 1);
 }
 
@@ -307,7 +307,7 @@ fn a_pod_that_is_refused_is_said_and_tried_again_later() {
     );
     run.cluster.refuse_create = None;
     run.cluster.advance(REFUSED_RETRY);
-    let run = run.to_the_end();
+    let run = run.play_out();
     assert_eq!(run.job().unwrap()["status"]["succeeded"], 1);
 }
 
@@ -316,4 +316,23 @@ fn a_job_managed_by_somebody_else_is_left_alone() {
     let mut run = Run::new("j", job("managedBy: example.com/other"), &[]);
     run.settle();
     assert!(run.pods().is_empty() && run.job().unwrap().get("status").is_none());
+}
+
+#[test]
+fn a_replica_that_sees_the_job_before_its_pods_does_not_count_a_result_twice() {
+    let mut run = Run::new("j", job("{completions: 2, parallelism: 1}"), &["Succeeded"]);
+    run.settle();
+    run.play();
+    let late_pod = run.pods()[0].clone();
+    run.settle();
+    assert_eq!(run.job().unwrap()["status"]["succeeded"], 1);
+    // Another replica has the Job as it is now, and the Pod as it was before it was counted.
+    let mut view = run.cluster.world.clone();
+    view.put(late_pod);
+    let me = view.get(&JOB, &run.key).unwrap();
+    let input = Input { view: &view, me: &me, refusals: &[] };
+    let plan = run.machines[0].plan(&input, run.cluster.now).unwrap();
+    let outcome = run.cluster.apply(plan, me, usize::MAX);
+    assert_eq!(outcome.failure.unwrap().reason, "Outdated");
+    assert_eq!(run.job().unwrap()["status"]["uncountedTerminatedPods"], json!({}));
 }

@@ -1,0 +1,314 @@
+//! What does a CEL expression see, and what does it mean?
+//!
+//! Expressions are parsed here, and what the interpreter lacks is rewritten into what it has: `cel.bind`,
+//! `a.?b`, `type(x) == string`. Values are converted as their schema types them: unknown fields are out of
+//! sight, nulls are absent, dates are timestamps, names are escaped.
+
+use super::format::Format;
+use super::validate::is_integral;
+use super::{MAX_DEPTH, Node, Types};
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, SelectExpr, operators,
+};
+use kube_cel::cel::objects::{Key, Map as CelMap};
+use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+thread_local! {
+    /// Standard functions and Kubernetes' own: registering them costs more than running most rules.
+    pub(super) static FUNCTIONS: Context<'static> = {
+        let mut context = Context::default().with_all();
+        context.add_function("type", type_name);
+        context
+    };
+    static TIMESTAMP: Option<Expression> = Parser::default().parse("timestamp(x)").ok();
+    static DURATION: Option<Expression> = Parser::default().parse("duration(x)").ok();
+}
+
+pub(super) fn execute(expression: &Expression, scope: &Context<'_>) -> Result<Cel, String> {
+    // The interpreter has assertions of its own; an object must not be able to take the server down with one.
+    match catch_unwind(AssertUnwindSafe(|| Cel::resolve(expression, scope))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(why)) => Err(why.to_string()),
+        Err(_) => Err("internal error".to_owned()),
+    }
+}
+
+/// Parses a rule, with optional syntax, and rewrites what the interpreter does not have.
+pub(super) fn expression(source: &str) -> Result<Expression, String> {
+    let mut parsed =
+        Parser::default().enable_optional_syntax(true).parse(source).map_err(|errors| errors.to_string())?;
+    rewrite(&mut parsed, &mut vec!["self".to_owned(), "oldSelf".to_owned()])?;
+    Ok(parsed)
+}
+
+/// Rewrites `cel.bind` and `a.?b`, and refuses names nobody declared. `scope` holds the names in sight.
+fn rewrite(expr: &mut Expression, scope: &mut Vec<String>) -> Result<(), String> {
+    match &mut expr.expr {
+        Expr::Ident(name) if scope.contains(name) => {}
+        // The interpreter has no values for types: `type(x) == string` compares names instead.
+        Expr::Ident(name) if is_type_name(name) => {
+            expr.expr = Expr::Literal(LiteralValue::String(name.as_str().into()));
+        }
+        Expr::Ident(name) => return Err(format!("undeclared reference to '{name}' (in container '')")),
+        Expr::Literal(_) => {}
+        Expr::Unspecified => return Err("empty expression".to_owned()),
+        Expr::Struct(s) => {
+            return Err(format!("undeclared reference to '{}' (in container '')", s.type_name));
+        }
+        Expr::Select(select) => rewrite(&mut select.operand, scope)?,
+        Expr::List(list) => list.elements.iter_mut().try_for_each(|e| rewrite(e, scope))?,
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                match &mut entry.expr {
+                    EntryExpr::MapEntry(e) => {
+                        rewrite(&mut e.key, scope)?;
+                        rewrite(&mut e.value, scope)?;
+                    }
+                    EntryExpr::StructField(f) => rewrite(&mut f.value, scope)?,
+                }
+            }
+        }
+        Expr::Comprehension(c) => {
+            rewrite(&mut c.iter_range, scope)?;
+            rewrite(&mut c.accu_init, scope)?;
+            let before = scope.len();
+            scope.extend([c.iter_var.clone(), c.accu_var.clone()]);
+            scope.extend(c.iter_var2.clone());
+            for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
+                rewrite(part, scope)?;
+            }
+            scope.truncate(before);
+        }
+        Expr::Call(_) => return rewrite_call(expr, scope),
+    }
+    Ok(())
+}
+
+fn rewrite_call(expr: &mut Expression, scope: &mut Vec<String>) -> Result<(), String> {
+    let Expr::Call(call) = &mut expr.expr else { return Ok(()) };
+    if let Some(bound) = bind_macro(call) {
+        expr.expr = Expr::Comprehension(Box::new(bound));
+        return rewrite(expr, scope);
+    }
+    // `optional.of(x)` parses as a method on a name that is no variable; so do `sets`, `math`, `format`…
+    let is_namespace = |t: &Expression| matches!(&t.expr, Expr::Ident(name) if !scope.contains(name));
+    if let Some(target) = call.target.as_deref_mut().filter(|t| !is_namespace(t)) {
+        rewrite(target, scope)?;
+    }
+    call.args.iter_mut().try_for_each(|a| rewrite(a, scope))?;
+    if let Some(replacement) = optional_select(call) {
+        expr.expr = replacement;
+    }
+    Ok(())
+}
+
+/// `cel.bind(name, value, body)` is a loop over nothing whose accumulator is the value.
+fn bind_macro(call: &CallExpr) -> Option<ComprehensionExpr> {
+    let target = call.target.as_deref()?;
+    let [name, value, body] = call.args.as_slice() else { return None };
+    let (Expr::Ident(cel), Expr::Ident(name), "bind") = (&target.expr, &name.expr, call.func_name.as_str())
+    else {
+        return None;
+    };
+    let ident = |name: &str| Expression { id: 0, expr: Expr::Ident(name.to_owned()) };
+    (cel == "cel").then(|| ComprehensionExpr {
+        iter_range: Expression { id: 0, expr: Expr::List(ListExpr::default()) },
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.clone(),
+        accu_init: value.clone(),
+        loop_cond: ident(name),
+        loop_step: ident(name),
+        result: body.clone(),
+    })
+}
+
+/// `a.?b` as `has(a.b) ? optional.of(a.b) : optional.none()`: the interpreter's own fails on absence.
+/// Below another optional (`a.?b.?c`) its own already does the right thing.
+fn optional_select(call: &CallExpr) -> Option<Expr> {
+    let (operators::OPT_SELECT, [operand, field]) = (call.func_name.as_str(), call.args.as_slice()) else {
+        return None;
+    };
+    let Expr::Literal(LiteralValue::String(name)) = &field.expr else { return None };
+    let name = name.inner().to_owned();
+    if !matches!(operand.expr, Expr::Ident(_) | Expr::Select(_)) {
+        return None;
+    }
+    let ided = |expr| Expression { id: 0, expr };
+    let select = |test| {
+        ided(Expr::Select(SelectExpr { operand: Box::new(operand.clone()), field: name.clone(), test }))
+    };
+    let optional = |func: &str, args| {
+        let target = Some(Box::new(ided(Expr::Ident("optional".to_owned()))));
+        ided(Expr::Call(CallExpr { func_name: func.to_owned(), target, args }))
+    };
+    let args = vec![select(true), optional("of", vec![select(false)]), optional("none", Vec::new())];
+    Some(Expr::Call(CallExpr { func_name: operators::CONDITIONAL.to_owned(), target: None, args }))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the interpreter hands functions their arguments by value")]
+fn type_name(value: Cel) -> Result<Cel, ExecutionError> {
+    Ok(Cel::from(match value {
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::Bool(_) => "bool",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Opaque(_) => "optional_type",
+        Cel::Null => "null_type",
+        Cel::Function(_, _) => "function",
+    }))
+}
+
+fn is_type_name(name: &str) -> bool {
+    const TYPES: [&str; 11] = [
+        "bool",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bytes",
+        "list",
+        "map",
+        "null_type",
+        "type",
+        "optional_type",
+    ];
+    TYPES.contains(&name)
+}
+
+/// A JSON value as the rule's author sees it: typed by the schema, unknown fields out of sight.
+pub(super) fn to_cel(node: &Node, value: &Value, resource: bool, depth: usize) -> Cel {
+    if depth > MAX_DEPTH {
+        return Cel::Null;
+    }
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(b) => Cel::Bool(*b),
+        Value::Number(n) => {
+            let float = node.types == Types::NUMBER;
+            match (n.as_i64(), n.as_f64()) {
+                (Some(i), _) if !float => Cel::Int(i),
+                (_, Some(f)) if !float && is_integral(n) => Cel::Int(f as i64),
+                (_, Some(f)) => Cel::Float(f),
+                (_, None) => Cel::Null,
+            }
+        }
+        Value::String(s) => string_to_cel(node, s),
+        Value::Array(items) => {
+            let items = match &node.items {
+                Some(node) => {
+                    items.iter().map(|i| to_cel(node, i, node.embedded_resource, depth + 1)).collect()
+                }
+                None => Vec::new(),
+            };
+            Cel::List(Arc::new(items))
+        }
+        Value::Object(map) => {
+            let mut fields: HashMap<Key, Cel> = HashMap::with_capacity(map.len());
+            for (name, value) in map {
+                let key = if node.is_map() { Some(name.clone()) } else { escape(name) };
+                let (Some(key), Some(field)) = (key, node.field(name)) else { continue };
+                // Null is absence, except where the schema says that it is a value.
+                if is_untyped(field) || (value.is_null() && !field.nullable) {
+                    continue;
+                }
+                fields.insert(Key::from(key), to_cel(field, value, field.embedded_resource, depth + 1));
+            }
+            if resource {
+                resource_fields(value, &mut fields);
+            }
+            Cel::Map(CelMap { map: Arc::new(fields) })
+        }
+    }
+}
+
+/// Of a resource's own fields rules see these, whatever the schema says.
+fn resource_fields(object: &Value, fields: &mut HashMap<Key, Cel>) {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    for key in ["apiVersion", "kind"] {
+        if let Some(s) = text(&format!("/{key}")) {
+            fields.insert(Key::from(key), Cel::from(s));
+        }
+    }
+    let names: HashMap<&str, &str> = ["name", "generateName"]
+        .into_iter()
+        .filter_map(|key| text(&format!("/metadata/{key}")).map(|v| (key, v)))
+        .collect();
+    fields.insert(Key::from("metadata"), Cel::from(names));
+}
+
+/// Of unknown type: preserved whole, and not for rules to look into.
+pub(super) fn is_untyped(node: &Node) -> bool {
+    let bare = node.types.is_none() && !node.int_or_string;
+    bare || node.items.as_deref().is_some_and(is_untyped) || node.additional.each().is_some_and(is_untyped)
+}
+
+fn string_to_cel(node: &Node, s: &str) -> Cel {
+    let convert = |program: &'static std::thread::LocalKey<Option<Expression>>, text: String| {
+        let converted = program.with(|p| {
+            FUNCTIONS.with(|functions| {
+                let mut scope = functions.new_inner_scope();
+                scope.add_variable_from_value("x", text);
+                p.as_ref().and_then(|p| execute(p, &scope).ok())
+            })
+        });
+        converted.unwrap_or_else(|| Cel::from(s))
+    };
+    match node.limits.as_ref().and_then(|l| l.format) {
+        Some(Format::DateTime) => convert(&TIMESTAMP, s.to_owned()),
+        Some(Format::Date) => convert(&TIMESTAMP, format!("{s}T00:00:00Z")),
+        Some(Format::Duration) => convert(&DURATION, s.to_owned()),
+        Some(Format::Byte) => {
+            use base64::Engine as _;
+            let decoded = base64::engine::general_purpose::STANDARD.decode(s);
+            decoded.map_or_else(|_| Cel::from(s), |bytes| Cel::Bytes(Arc::new(bytes)))
+        }
+        Some(_) | None => Cel::from(s),
+    }
+}
+
+const RESERVED: [&str; 18] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+];
+
+/// A field's name as a CEL identifier; `None` for names that cannot be one.
+pub(super) fn escape(name: &str) -> Option<String> {
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let first = name.chars().next()?;
+    if first.is_ascii_digit() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-/".contains(c)) {
+        return None;
+    }
+    let escaped = name.replace("__", "__underscores__");
+    Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
+}

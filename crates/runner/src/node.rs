@@ -1,0 +1,564 @@
+//! Which pods are this machine's, and who takes care of each?
+//!
+//! One real Node object; a list and watch of all pods; a task per pod ([`crate::worker`]). Pods whose controller is a
+//! ReplicaSet, StatefulSet or DaemonSet are said to run, without a process, unless told otherwise; all others run.
+//!
+//! There is no node Lease: Pawl and its API server are one process, so nobody could miss its heartbeat, and a steady
+//! state makes no writes (I12).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::env::Capacity;
+use crate::events::Recorder;
+use crate::images::{Images, OwnImage};
+use crate::isolate::Isolation;
+use crate::life::Timing;
+use crate::logs::Logs;
+use crate::machine;
+use crate::process::Spawner;
+use crate::records::{self, Records};
+use crate::sources::ClaimStore;
+use crate::status;
+use crate::view;
+use crate::worker::{self, Latest, Work, remove_dir};
+
+/// So many pods run at once; more wait. A kubelet's default.
+pub const MAX_PODS: usize = 110;
+
+/// What programs are found by where a pod says nothing: what container runtimes set.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Beyond the grace, for the last statuses to be written.
+const SHUTDOWN_SLACK: Duration = Duration::from_secs(5);
+
+/// Where a server does not answer yet, it is asked again after this (it starts beside us).
+const REGISTER_RETRY: Duration = Duration::from_millis(250);
+
+/// The one clock (I8).
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// How a runner is set up.
+#[derive(Clone)]
+pub struct Options {
+    /// Pods, logs and claims live below it.
+    pub data_dir: PathBuf,
+    pub node_name: String,
+    /// What is started for every container, and what our own image stands for.
+    pub own_executable: PathBuf,
+    /// The arguments that lead `own_executable` to [`crate::init_main`].
+    pub container_arguments: Vec<OsString>,
+    /// Names of our own image, without tag.
+    pub own_images: Vec<String>,
+    pub allow_host_path: bool,
+    /// Pods of Deployments and the like run too.
+    pub run_workloads: bool,
+    /// Containers share the machine's network.
+    pub network: bool,
+    /// What containers are isolated by; `None`: as much as the machine allows.
+    pub isolation: Option<Isolation>,
+    /// The API server's host and port, for `KUBERNETES_SERVICE_HOST` and `_PORT`.
+    pub service: Option<(String, u16)>,
+    /// How long containers are asked before they are killed when Pawl stops.
+    pub shutdown_grace: SignedDuration,
+    pub timing: Timing,
+    pub clock: Clock,
+}
+
+impl Options {
+    pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            node_name: "pawl".to_owned(),
+            own_executable: own_executable.into(),
+            container_arguments: vec!["run-container".into()],
+            own_images: vec!["pawl".to_owned()],
+            allow_host_path: false,
+            run_workloads: false,
+            network: true,
+            isolation: None,
+            service: None,
+            shutdown_grace: SignedDuration::from_secs(5),
+            timing: Timing::default(),
+            clock: Arc::new(Timestamp::now),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("data_dir", &self.data_dir)
+            .field("node_name", &self.node_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a runner cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the runner's directory {path}: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("the executable for containers, {path}: {source}")]
+    Executable { path: PathBuf, source: io::Error },
+}
+
+/// The node.
+pub struct Runner {
+    client: Client,
+    options: Options,
+    logs: Logs,
+}
+
+/// What all pods share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) options: Options,
+    pub(crate) logs: Logs,
+    pub(crate) spawner: Spawner,
+    pub(crate) recorder: Recorder,
+    pub(crate) isolation: Isolation,
+    pub(crate) images: Box<dyn Images>,
+    pub(crate) claims: ClaimStore,
+    pub(crate) capacity: Capacity,
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.options.clock)()
+    }
+
+    pub(crate) fn home(&self, uid: &str) -> PathBuf {
+        self.options.data_dir.join("pods").join(uid)
+    }
+
+    /// What stands in every container's environment before the pod's own.
+    pub(crate) fn environment(&self, pod: &Pod) -> Vec<(String, String)> {
+        let mut env = vec![
+            ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
+            ("HOSTNAME".to_owned(), pod.name_any()),
+            ("HOME".to_owned(), "/root".to_owned()),
+        ];
+        if let Some((host, port)) = &self.options.service {
+            env.push(("KUBERNETES_SERVICE_HOST".to_owned(), host.clone()));
+            env.push(("KUBERNETES_SERVICE_PORT".to_owned(), port.to_string()));
+            env.push(("KUBERNETES_SERVICE_PORT_HTTPS".to_owned(), port.to_string()));
+        }
+        env
+    }
+}
+
+impl Runner {
+    pub fn new(client: Client, options: Options) -> Self {
+        let logs = Logs::new(options.data_dir.join("logs"));
+        Self { client, options, logs }
+    }
+
+    /// The logs of all containers, for whoever serves `pods/log`.
+    pub fn logs(&self) -> Logs {
+        self.logs.clone()
+    }
+
+    /// Runs until `shutdown`, then stops all containers.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(self.prepare(stopped).await?);
+        let mut shutdown = std::pin::pin!(shutdown);
+        let register = machine::register(&shared, REGISTER_RETRY);
+        tokio::select! {
+            () = register => {}
+            () = &mut shutdown => return Ok(()),
+        }
+        let api: Api<Pod> = Api::all(shared.client.clone());
+        let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let mut node = Node::new(shared.clone());
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                event = events.next() => match event {
+                    Some(Ok(event)) => node.event(event).await,
+                    Some(Err(error)) => tracing::warn!(%error, "watching pods failed; tried again"),
+                    // A watcher does not end; if it did, there would be nothing to do but stop.
+                    None => break,
+                },
+                Some(done) = node.tasks.join_next() => node.task_done(done).await,
+            }
+        }
+        // Nobody listening: no task is left.
+        let _ = stop.send(true);
+        let grace = Duration::try_from(shared.options.shutdown_grace).unwrap_or_default() + SHUTDOWN_SLACK;
+        let ended =
+            tokio::time::timeout(grace, async { while node.tasks.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tracing::warn!("some containers did not end in time; they are killed");
+        }
+        Ok(())
+    }
+
+    async fn prepare(self, shutdown: watch::Receiver<bool>) -> Result<Shared, Error> {
+        let Self { client, mut options, logs } = self;
+        for part in ["pods", "logs", "claims"] {
+            let path = options.data_dir.join(part);
+            // Volumes hold Secrets, logs may: nobody else's business.
+            let made = std::fs::create_dir_all(&path)
+                .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)));
+            made.map_err(|source| Error::Directory { path, source })?;
+        }
+        let named = options.own_executable.clone();
+        let executable = |source| Error::Executable { path: named.clone(), source };
+        options.own_executable = options.own_executable.canonicalize().map_err(executable)?;
+        let directory = options.data_dir.clone();
+        let absolute = directory.canonicalize();
+        options.data_dir = absolute.map_err(|source| Error::Directory { path: directory, source })?;
+        let (program, arguments) = (options.own_executable.clone(), options.container_arguments.clone());
+        let mut isolation = match options.isolation {
+            Some(isolation) => isolation,
+            None => Isolation::detect(&program, &arguments).await.map_err(executable)?,
+        };
+        isolation.no_network = !options.network && (isolation.user || isolation.mount);
+        tracing::info!(
+            isolation = isolation.describe(),
+            "containers are isolated by what this machine allows"
+        );
+        let spawner = Spawner::new(program, arguments);
+        Ok(Shared {
+            spawner: spawner.map_err(executable)?,
+            recorder: Recorder::new(client.clone(), options.node_name.clone()),
+            images: Box::new(OwnImage {
+                names: options.own_images.clone(),
+                executable: if isolation.mount {
+                    view::OWN_EXECUTABLE.into()
+                } else {
+                    options.own_executable.clone()
+                },
+            }),
+            claims: ClaimStore { directory: options.data_dir.join("claims") },
+            capacity: machine::capacity(&options.data_dir),
+            client,
+            options,
+            logs,
+            isolation,
+            shutdown,
+        })
+    }
+}
+
+/// The watch's side of the runner: who is there, and which task has whom.
+struct Node {
+    shared: Arc<Shared>,
+    pods: BTreeMap<String, Held>,
+    /// Seen since the list began.
+    listed: BTreeSet<String>,
+    tasks: JoinSet<String>,
+    swept: bool,
+}
+
+/// A pod and its task.
+struct Held {
+    latest: watch::Sender<Latest>,
+    stage: Stage,
+}
+
+/// How far a pod is with us. What the watch shows may lag behind: a pod that is over must not look like one that
+/// has yet to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Busy(Work),
+    /// It had its run.
+    Over,
+    /// It was taken off the API, as far as we can.
+    Released,
+}
+
+impl Node {
+    fn new(shared: Arc<Shared>) -> Self {
+        // First of all: nothing of an earlier life may run beside this one.
+        for uid in records::names(&shared.options.data_dir.join("pods")) {
+            let killed = Records { directory: shared.home(&uid).join("records") }.kill_leftovers();
+            if killed > 0 {
+                tracing::warn!(pod = uid, killed, "processes left by an earlier life were killed");
+            }
+        }
+        Self { shared, pods: BTreeMap::new(), listed: BTreeSet::new(), tasks: JoinSet::new(), swept: false }
+    }
+
+    async fn event(&mut self, event: Event<Pod>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(pod) => {
+                self.listed.extend(pod.uid());
+                self.settle(pod).await;
+            }
+            Event::Apply(pod) => self.settle(pod).await,
+            Event::Delete(pod) => self.gone(&pod.uid().unwrap_or_default()),
+            Event::InitDone => {
+                let absent: Vec<String> =
+                    self.pods.keys().filter(|uid| !self.listed.contains(*uid)).cloned().collect();
+                absent.iter().for_each(|uid| self.gone(uid));
+                if !std::mem::replace(&mut self.swept, true) {
+                    self.sweep().await;
+                }
+            }
+        }
+    }
+
+    /// Takes in a pod's newest state, and gives it to a task if it needs one.
+    async fn settle(&mut self, pod: Pod) {
+        let Some(uid) = pod.uid() else { return };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        if node.is_some_and(|node| node != self.shared.options.node_name) {
+            return;
+        }
+        let latest = Latest { pod, gone: false };
+        match self.pods.get(&uid) {
+            Some(held) => drop(held.latest.send_replace(latest)),
+            None => {
+                let held = Held { latest: watch::Sender::new(latest), stage: Stage::Idle };
+                self.pods.insert(uid.clone(), held);
+            }
+        }
+        self.start(&uid).await;
+    }
+
+    /// Starts a task for a pod, if it needs one and has none.
+    async fn start(&mut self, uid: &str) {
+        let running = self.pods.values().filter(|held| held.stage == Stage::Busy(Work::Run)).count();
+        let Some(held) = self.pods.get_mut(uid) else { return };
+        let latest = held.latest.borrow().clone();
+        let Some(work) = work(&latest.pod, self.shared.options.run_workloads).filter(|_| !latest.gone) else {
+            return;
+        };
+        let allowed = match held.stage {
+            Stage::Idle => true,
+            Stage::Over => work == Work::Release,
+            Stage::Busy(_) | Stage::Released => false,
+        };
+        if !allowed {
+            return;
+        }
+        let bound = latest.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        if !bound {
+            let full = work == Work::Run && running >= MAX_PODS;
+            if let Some((reason, message)) = unschedulable(&latest.pod, &self.shared.options.node_name, full)
+            {
+                return self.hold_back(&latest.pod, reason, message).await;
+            }
+        }
+        held.stage = Stage::Busy(work);
+        let (shared, updates, uid) = (self.shared.clone(), held.latest.subscribe(), uid.to_owned());
+        self.tasks.spawn(async move {
+            worker::run(shared, work, updates).await;
+            uid
+        });
+    }
+
+    fn gone(&mut self, uid: &str) {
+        let Some(held) = self.pods.get_mut(uid) else { return };
+        held.latest.send_modify(|latest| latest.gone = true);
+        if !matches!(held.stage, Stage::Busy(_)) {
+            self.pods.remove(uid);
+            self.forget(uid);
+        }
+    }
+
+    async fn task_done(&mut self, done: Result<String, tokio::task::JoinError>) {
+        let uid = match done {
+            Ok(uid) => uid,
+            // A defect in one pod's task must not stop the others; what it ran died with it.
+            Err(error) => return tracing::error!(%error, "a pod's task broke"),
+        };
+        let gone = self.pods.get_mut(&uid).is_none_or(|held| {
+            let released = held.stage == Stage::Busy(Work::Release);
+            held.stage = if released { Stage::Released } else { Stage::Over };
+            held.latest.borrow().gone
+        });
+        if gone {
+            self.pods.remove(&uid);
+            self.forget(&uid);
+        }
+        self.again().await;
+    }
+
+    /// A task ended: its pod may have changed meanwhile, and one that waited for room may go.
+    async fn again(&mut self) {
+        let open = |held: &Held| matches!(held.stage, Stage::Idle | Stage::Over);
+        let uids: Vec<String> =
+            self.pods.iter().filter(|(_, held)| open(held)).map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
+            self.start(&uid).await;
+        }
+    }
+
+    fn forget(&self, uid: &str) {
+        let (home, logs, uid) = (self.shared.home(uid), self.shared.logs.clone(), uid.to_owned());
+        // Not waited for: a directory may be large, and nobody needs its end.
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = remove_dir(&home).and_then(|()| logs.remove(&uid)) {
+                tracing::warn!(%error, pod = uid, "a deleted pod's files are left behind");
+            }
+        });
+    }
+
+    /// Says on the pod why it does not start.
+    async fn hold_back(&self, pod: &Pod, reason: &str, message: String) {
+        let before = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let same = |c: &&k8s_openapi::api::core::v1::PodCondition| c.type_ == "PodScheduled";
+        let now = before.iter().find(same);
+        if now.is_some_and(|c| c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message))
+        {
+            return;
+        }
+        let mut conditions: Vec<_> = before.iter().filter(|c| !same(c)).map(|c| json!(c)).collect();
+        let at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.shared.now());
+        conditions
+            .push(json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": at}));
+        let patch =
+            json!({"metadata": {"uid": pod.uid()}, "status": {"phase": "Pending", "conditions": conditions}});
+        let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), &pod.namespace().unwrap_or_default());
+        let written = api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+        if let Err(error) = written {
+            tracing::warn!(%error, pod = pod.name_any(), "a pod that must wait was not told");
+        }
+    }
+
+    /// Once, after the first list: what belongs to nobody is removed.
+    async fn sweep(&self) {
+        let data = &self.shared.options.data_dir;
+        for uid in records::names(&data.join("pods")).into_iter().chain(records::names(&data.join("logs"))) {
+            if !self.listed.contains(&uid) {
+                self.forget(&uid);
+            }
+        }
+        // Directories first: one that is made after the list belongs to a claim that the list does not know.
+        let directories = records::names(&self.shared.claims.directory);
+        let api: Api<PersistentVolumeClaim> = Api::all(self.shared.client.clone());
+        let Ok(claims) = api.list(&ListParams::default()).await else { return };
+        let known: BTreeSet<String> = claims.items.iter().filter_map(ResourceExt::uid).collect();
+        for uid in directories.into_iter().filter(|uid| !known.contains(uid)) {
+            let path = self.shared.claims.directory.join(uid);
+            tokio::task::spawn_blocking(move || {
+                let _ = remove_dir(&path);
+            });
+        }
+    }
+}
+
+/// What a pod needs; `None`: nothing.
+fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    if status::is_terminal(pod) {
+        // Without grace it goes by itself, once nothing else holds it.
+        let held = pod.metadata.deletion_grace_period_seconds.is_some_and(|grace| grace > 0);
+        return (deleting && held).then_some(Work::Release);
+    }
+    if deleting && !bound {
+        return None;
+    }
+    let controller = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let pretended =
+        matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
+    Some(if pretended && !run_workloads { Work::Pretend } else { Work::Run })
+}
+
+/// Why a pod cannot be placed here, in the scheduler's words.
+fn unschedulable(pod: &Pod, node: &str, full: bool) -> Option<(&'static str, String)> {
+    let spec = pod.spec.as_ref()?;
+    if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        return Some((
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
+        ));
+    }
+    let labels = machine::labels(node);
+    let matches = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+    if !spec.node_selector.iter().flatten().all(matches) {
+        let message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+        return Some(("Unschedulable", message.to_owned()));
+    }
+    full.then(|| ("Unschedulable", "0/1 nodes are available: 1 Too many pods.".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn each_pod_gets_the_work_it_needs() {
+        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
+        let deleted = "2026-11-15T20:00:00Z";
+        let table = [
+            (json!({"metadata": {}, "spec": {"containers": []}}), Some(Work::Run)),
+            (json!({"metadata": {"ownerReferences": owner("Job")}}), Some(Work::Run)),
+            (json!({"metadata": {"ownerReferences": owner("TaskRun")}}), Some(Work::Run)),
+            (json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}), Some(Work::Pretend)),
+            (json!({"metadata": {"ownerReferences": owner("StatefulSet")}}), Some(Work::Pretend)),
+            (json!({"metadata": {}, "status": {"phase": "Succeeded"}}), None),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}),
+                Some(Work::Release),
+            ),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}, "status": {"phase": "Failed"}}),
+                None,
+            ),
+            (json!({"metadata": {"deletionTimestamp": deleted}}), None),
+            (
+                json!({"metadata": {"deletionTimestamp": deleted}, "spec": {"nodeName": "n", "containers": []}}),
+                Some(Work::Run),
+            ),
+        ];
+        for (given, expect) in table {
+            assert_eq!(work(&pod(given.clone()), false), expect, "{given}");
+        }
+        let replica = pod(json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}));
+        assert_eq!(work(&replica, true), Some(Work::Run));
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_placed_is_told_in_the_schedulers_words() {
+        let reason = |spec: serde_json::Value, full| {
+            unschedulable(&pod(json!({"metadata": {}, "spec": spec})), "n", full)
+        };
+        assert_eq!(reason(json!({"containers": []}), false), None);
+        assert_eq!(
+            reason(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "n"}}), false),
+            None
+        );
+        let gated = reason(json!({"containers": [], "schedulingGates": [{"name": "x"}]}), false);
+        assert_eq!(gated.unwrap().0, "SchedulingGated");
+        let elsewhere = reason(json!({"containers": [], "nodeSelector": {"disk": "ssd"}}), false);
+        assert!(elsewhere.unwrap().1.contains("didn't match"));
+        assert!(reason(json!({"containers": []}), true).unwrap().1.contains("Too many pods"));
+    }
+}

@@ -1,0 +1,462 @@
+//! How is one pod brought through its life?
+//!
+//! A task per pod: it looks, asks [`Life`] what is next, does it, writes the status if it changed, and sleeps until
+//! the pod changes, a container ends, or a time comes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use crate::events::Note;
+use crate::life::{Exit, Life, State, Step, StopReason};
+use crate::node::Shared;
+use crate::plan::Launch;
+use crate::process::Handle;
+use crate::records::{Record, Records};
+use crate::status;
+
+mod start;
+
+/// A kubelet's limit for a termination message.
+const MAX_MESSAGE_BYTES: usize = 4096;
+/// A kubelet's limits for a termination message taken from the log.
+const MAX_FALLBACK_BYTES: usize = 2048;
+const MAX_FALLBACK_LINES: u64 = 80;
+/// Shorter secrets are not masked: a message full of stars for every `1` in it helps nobody.
+const MIN_MASKED_BYTES: usize = 4;
+/// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
+const GONE_GRACE: SignedDuration = SignedDuration::from_secs(1);
+/// Retries of writes start here and double (I9).
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// The newest that is known of a pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Latest {
+    pub(crate) pod: Pod,
+    /// Deleted from the API.
+    pub(crate) gone: bool,
+}
+
+/// What to do with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Run,
+    /// Said to run, without a process.
+    Pretend,
+    /// Over, and to be deleted.
+    Release,
+}
+
+/// Brings a pod through its life; returns when there is nothing left to do for it.
+pub(crate) async fn run(shared: Arc<Shared>, work: Work, updates: watch::Receiver<Latest>) {
+    let mut worker = Worker::new(shared, updates);
+    match work {
+        Work::Run => worker.live().await,
+        Work::Pretend => worker.pretend().await,
+        Work::Release => worker.release().await,
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    updates: watch::Receiver<Latest>,
+    shutdown: watch::Receiver<bool>,
+    api: Api<Pod>,
+    pod: Pod,
+    uid: String,
+    records: Records,
+    life: Life,
+    running: BTreeMap<usize, (Handle, Launch)>,
+    exits: mpsc::UnboundedReceiver<(usize, u8)>,
+    exited: mpsc::UnboundedSender<(usize, u8)>,
+    /// The status as it was written last.
+    written: Option<(PodStatus, Value)>,
+}
+
+/// Whether the API still knows the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Yes,
+    Gone,
+}
+
+impl Worker {
+    fn new(shared: Arc<Shared>, mut updates: watch::Receiver<Latest>) -> Self {
+        let pod = updates.borrow_and_update().pod.clone();
+        let uid = pod.uid().unwrap_or_default();
+        let (exited, exits) = mpsc::unbounded_channel();
+        Self {
+            api: Api::namespaced(shared.client.clone(), &pod.namespace().unwrap_or_default()),
+            records: Records { directory: shared.home(&uid).join("records") },
+            life: Life::new(&pod, shared.options.timing, shared.now()),
+            running: BTreeMap::new(),
+            shutdown: shared.shutdown.clone(),
+            written: None,
+            shared,
+            updates,
+            pod,
+            uid,
+            exits,
+            exited,
+        }
+    }
+
+    async fn live(&mut self) {
+        self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        if self.bind().await == Known::Gone {
+            return;
+        }
+        loop {
+            self.observe().await;
+            let next = self.life.next(self.shared.now());
+            self.carry_out(&next.steps).await;
+            if !next.finished && next.steps.iter().any(|step| matches!(step, Step::Start(_))) {
+                // A start may have failed at once, or let the next container begin.
+                self.write_status().await;
+                continue;
+            }
+            self.write_status().await;
+            if next.finished {
+                break;
+            }
+            self.sleep(next.wake).await;
+        }
+        self.clean_up().await;
+        if !*self.shutdown.borrow() {
+            self.release().await;
+        }
+    }
+
+    /// Marks a pod running, and waits for its deletion.
+    async fn pretend(&mut self) {
+        if self.bind().await == Known::Gone {
+            return;
+        }
+        let status = status::pretended(&self.pod, self.shared.now());
+        self.patch_status(&status).await;
+        loop {
+            let latest = self.updates.borrow_and_update().clone();
+            self.pod = latest.pod;
+            if latest.gone || self.pod.metadata.deletion_timestamp.is_some() {
+                return self.release().await;
+            }
+            tokio::select! {
+                changed = self.updates.changed() => if changed.is_err() { return },
+                _ = self.shutdown.changed() => return,
+            }
+        }
+    }
+
+    /// Takes the pod off the API if it is to be deleted: nothing of it runs any more.
+    async fn release(&mut self) {
+        let latest = self.updates.borrow_and_update().clone();
+        if latest.gone || latest.pod.metadata.deletion_timestamp.is_none() {
+            return;
+        }
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let (api, name) = (self.api.clone(), self.pod.name_any());
+        self.insist("deleting the pod", || async { api.delete(&name, &params).await.map(drop) }).await;
+    }
+
+    /// Takes in what changed around the pod.
+    async fn observe(&mut self) {
+        let latest = self.updates.borrow_and_update().clone();
+        let now = self.shared.now();
+        self.pod = latest.pod;
+        let stop_in = |grace: SignedDuration| now.checked_add(grace).unwrap_or(now);
+        let before = self.life.stop.is_some();
+        if latest.gone {
+            self.life.stop(StopReason::Deleted, stop_in(GONE_GRACE));
+        } else if self.pod.metadata.deletion_timestamp.is_some() {
+            // Counted from here: the timestamp's whole seconds would take up to one away. A later look, at a grace
+            // that was not shortened, changes nothing.
+            let grace = self.pod.metadata.deletion_grace_period_seconds.map(SignedDuration::from_secs);
+            self.life.stop(StopReason::Deleted, stop_in(grace.unwrap_or(self.life.grace)));
+        }
+        if self.life.deadline.is_some_and(|deadline| now >= deadline) && !self.life.decided() {
+            self.life.stop(StopReason::Deadline, stop_in(self.life.grace));
+        }
+        if *self.shutdown.borrow_and_update() {
+            let grace = self.life.grace.min(self.shared.options.shutdown_grace);
+            self.life.stop(StopReason::Shutdown, stop_in(grace));
+        }
+        let begun = self.life.stop.filter(|_| !before);
+        if begun.is_some_and(|stop| stop.reason == StopReason::Deadline) {
+            self.note(Note::DeadlineExceeded).await;
+        }
+    }
+
+    async fn carry_out(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Start(index) => self.start(index).await,
+                Step::Terminate(index) => {
+                    self.tell_of_stop(index).await;
+                    self.signal(index, Signal::SIGTERM);
+                }
+                Step::Kill(index) => self.signal(index, Signal::SIGKILL),
+            }
+        }
+        self.life.stop_carried_out(steps);
+    }
+
+    fn signal(&self, index: usize, signal: Signal) {
+        if let Some((handle, _)) = self.running.get(&index) {
+            handle.signal(signal);
+        }
+    }
+
+    async fn tell_of_stop(&self, index: usize) {
+        let Some(container) = self.container(index) else { return };
+        self.note(Note::Killing { container: container.name.clone() }).await;
+        if container.lifecycle.as_ref().is_some_and(|hooks| hooks.pre_stop.is_some()) {
+            self.note(Note::PreStopSkipped { container: container.name.clone() }).await;
+        }
+    }
+
+    /// Sleeps until something happens.
+    async fn sleep(&mut self, wake: Option<Timestamp>) {
+        let now = self.shared.now();
+        let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+        tokio::select! {
+            Some((index, code)) = self.exits.recv() => self.process_ended(index, code).await,
+            changed = self.updates.changed() => if changed.is_err() {
+                // The node is gone: so are the reasons to run.
+                self.life.stop(StopReason::Shutdown, now);
+            },
+            _ = self.shutdown.changed() => {}
+            () = async { tokio::time::sleep(wait.unwrap_or_default()).await }, if wait.is_some() => {}
+        }
+    }
+
+    async fn process_ended(&mut self, index: usize, code: u8) {
+        let Some((_, launch)) = self.running.remove(&index) else { return };
+        let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else {
+            return;
+        };
+        let record = self.records.read(&name);
+        let exit = Exit {
+            code: i32::from(code),
+            reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
+            message: self.last_words(&name, &launch, code).await,
+            started_at: record.map(|record| record.started_at),
+            finished_at: self.shared.now(),
+            id: self.id(index),
+        };
+        self.ended(index, exit);
+        let again = self.life.containers.get(index).filter(|c| match &c.state {
+            State::Exited(exit) => self.life.again(c, exit),
+            State::Running { .. } | State::Waiting { .. } => false,
+        });
+        if let Some((delay, container)) =
+            again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
+        {
+            let message = status::back_off_message(&self.pod, container, delay.as_secs());
+            self.note(Note::BackOff { message }).await;
+        }
+    }
+
+    /// A container's end goes to disk before it goes anywhere else.
+    fn ended(&mut self, index: usize, exit: Exit) {
+        self.life.exited(index, exit.clone());
+        let Some(container) = self.life.containers.get(index) else { return };
+        let record = Record {
+            id: exit.id.clone(),
+            restarts: container.restarts,
+            ends_in_row: container.ends_in_row,
+            started_at: exit.started_at.unwrap_or(exit.finished_at),
+            process: None,
+            exit: Some(exit),
+        };
+        if let Err(error) = self.records.write(&container.name, &record) {
+            tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
+        }
+    }
+
+    /// The termination message: what the container left at its path, or the end of its log.
+    async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
+        let file = tokio::fs::read(self.message_path(name)).await.unwrap_or_default();
+        let start = file.len().saturating_sub(MAX_MESSAGE_BYTES);
+        let mut text = String::from_utf8_lossy(file.get(start..).unwrap_or_default()).into_owned();
+        if text.is_empty() && launch.fallback_to_logs && code != 0 {
+            text = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, MAX_FALLBACK_BYTES).await;
+        }
+        Some(masked(text, &launch.secrets)).filter(|text| !text.is_empty())
+    }
+
+    async fn bind(&mut self) -> Known {
+        if self.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+            return Known::Yes;
+        }
+        let node = self.shared.options.node_name.clone();
+        let (api, name) = (self.api.clone(), self.pod.name_any());
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": self.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let patch = json!({"metadata": {"uid": self.uid}, "spec": {"nodeName": node}});
+        let known = self.insist("binding the pod", || async {
+            let bound: Result<Value, _> =
+                api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
+            match bound {
+                // Not every server of this API serves bindings; then the field itself is set.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {
+                    api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+                }
+                bound => bound.map(drop),
+            }
+        });
+        let known = known.await;
+        if known == Known::Yes {
+            if let Some(spec) = &mut self.pod.spec {
+                spec.node_name = Some(node.clone());
+            }
+            self.note(Note::Scheduled { node }).await;
+        }
+        known
+    }
+
+    async fn write_status(&mut self) {
+        if let Some((written, _)) = &self.written {
+            // The watch may lag behind: of our own conditions, what we wrote is newer than what it shows.
+            self.pod.status = Some(status::newer_conditions(self.pod.status.take(), written));
+        }
+        let status = status::status(&self.pod, &self.life, self.shared.now());
+        self.patch_status(&status).await;
+    }
+
+    /// Writes a status, if it is not what was written last (I12).
+    async fn patch_status(&mut self, status: &PodStatus) {
+        if self.updates.borrow().gone {
+            return;
+        }
+        // A merge patch keeps what it does not name; these two must go when they no longer hold.
+        let mut value = serde_json::to_value(status).unwrap_or_default();
+        for field in ["reason", "message"] {
+            if let Some(map) = value.as_object_mut() {
+                map.entry(field).or_insert(Value::Null);
+            }
+        }
+        if self.written.as_ref().is_some_and(|(_, written)| *written == value) {
+            return;
+        }
+        let patch = json!({"metadata": {"uid": self.uid}, "status": value});
+        let (api, name) = (self.api.clone(), self.pod.name_any());
+        let known = self.insist("writing the pod's status", || async {
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+        });
+        known.await;
+        self.written = Some((status.clone(), value));
+    }
+
+    /// Tries until it works, the pod is gone, or Pawl stops. What is permanent is said and given up.
+    async fn insist<F: Future<Output = Result<(), kube::Error>>>(
+        &self,
+        what: &str,
+        attempt: impl Fn() -> F,
+    ) -> Known {
+        let mut wait = RETRY_MIN;
+        let mut shutdown = self.shutdown.clone();
+        let mut updates = self.updates.clone();
+        loop {
+            let error = match attempt().await {
+                Ok(()) => return Known::Yes,
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 410) => {
+                    return Known::Gone;
+                }
+                Err(error) => error,
+            };
+            let permanent =
+                matches!(&error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422));
+            tracing::warn!(%error, permanent, pod = self.pod.name_any(), "{what} failed");
+            if permanent || *shutdown.borrow() || updates.borrow().gone {
+                return if updates.borrow().gone { Known::Gone } else { Known::Yes };
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = shutdown.changed() => {}
+                _ = updates.wait_for(|latest| latest.gone) => {}
+            }
+            wait = (wait * 2).min(RETRY_MAX);
+        }
+    }
+
+    async fn note(&self, note: Note) {
+        self.shared.recorder.note(&self.pod, &note, self.shared.now()).await;
+    }
+
+    /// Volumes and root views are of no use to a pod that is over; its logs and records are.
+    async fn clean_up(&self) {
+        let home = self.shared.home(&self.uid);
+        let cleaned = tokio::task::spawn_blocking(move || {
+            ["volumes", "roots", "messages"].iter().try_for_each(|part| remove_dir(&home.join(part)))
+        });
+        if let Err(error) = cleaned.await.map_err(io::Error::other).flatten() {
+            tracing::warn!(%error, pod = self.pod.name_any(), "a finished pod's files are left behind");
+        }
+    }
+
+    fn container(&self, index: usize) -> Option<&Container> {
+        let spec = self.pod.spec.as_ref()?;
+        spec.init_containers.iter().flatten().chain(&spec.containers).nth(index)
+    }
+
+    /// How often the container will have been restarted once it starts now.
+    fn restarts(&self, index: usize) -> u32 {
+        let Some(life) = self.life.containers.get(index) else { return 0 };
+        let again = life.last.is_some() || matches!(life.state, State::Exited(_));
+        life.restarts + u32::from(again)
+    }
+
+    fn id(&self, index: usize) -> String {
+        let Some(life) = self.life.containers.get(index) else { return String::new() };
+        let run = match life.state {
+            State::Running { ref id, .. } => return id.clone(),
+            State::Waiting { .. } | State::Exited(_) => self.restarts(index),
+        };
+        format!("pawl://{}-{}-{run}", self.uid, life.name)
+    }
+
+    fn message_path(&self, name: &str) -> PathBuf {
+        self.shared.home(&self.uid).join("messages").join(name)
+    }
+}
+
+pub(crate) fn remove_dir(path: &std::path::Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Captured output never shows a secret that the container was given (I6).
+fn masked(text: String, secrets: &[String]) -> String {
+    let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
+    worth.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captured_words_hold_no_secret() {
+        let secrets = ["not-a-real-secret".to_owned(), "1".to_owned()];
+        assert_eq!(masked("1: not-a-real-secret!".to_owned(), &secrets), "1: ***!");
+    }
+}
