@@ -45,7 +45,7 @@ pub const ALL: &[Mutant] = &[
     },
     Mutant {
         name: "UID precondition",
-        scenario: "garbage-namesake",
+        scenario: "workflow-namesake",
         guards: || without(|guards| guards.applying.uid_precondition = false),
     },
     Mutant {
@@ -65,8 +65,13 @@ pub const ALL: &[Mutant] = &[
     },
     Mutant {
         name: "owner live check",
-        scenario: "garbage",
+        scenario: "garbage-other-kind",
         guards: || without(|guards| guards.applying.owner_live_check = false),
+    },
+    Mutant {
+        name: "basis check",
+        scenario: "job-suspend",
+        guards: || without(|guards| guards.applying.basis_check = false),
     },
     Mutant {
         name: "status last",

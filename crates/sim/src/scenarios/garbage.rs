@@ -1,6 +1,7 @@
 //! Owner-reference garbage collection: what goes, what stays, in which order.
 
-use pawl_api::k8s::CONFIG_MAP;
+use pawl_api::k8s::{CONFIG_MAP, SECRET};
+use pawl_api::meta::Kind;
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
@@ -72,6 +73,17 @@ pub(super) fn all() -> Vec<Scenario> {
             ends_with: |ground| left(ground, &["child", "two"]),
         },
         Scenario {
+            name: "garbage-other-kind",
+            about: "an owner that the cache has not seen yet is not an owner that is gone",
+            own_kinds: false,
+            machines,
+            script: || {
+                let secret = json!({"metadata": {"name": "owner", "namespace": "default"}});
+                vec![Deed::create(SECRET, secret), create_under(SECRET, "child", &["owner"])]
+            },
+            ends_with: |ground| left(ground, &["child"]),
+        },
+        Scenario {
             name: "garbage-namesake",
             about: "a child made anew under a new owner of the same name is nobody's garbage",
             own_kinds: false,
@@ -105,14 +117,18 @@ fn family() -> Vec<Deed> {
 }
 
 fn create(name: &'static str, owners: &'static [&'static str]) -> Deed {
+    create_under(CONFIG_MAP, name, owners)
+}
+
+fn create_under(owner_kind: Kind, name: &'static str, owners: &'static [&'static str]) -> Deed {
     let mut deed = Deed::create(CONFIG_MAP, json!({"metadata": {"name": name, "namespace": "default"}}));
     deed.request = Box::new(move |ground| {
         let references: Vec<Value> = owners
             .iter()
-            .filter_map(|owner| ground.get(&CONFIG_MAP, "default", owner))
+            .filter_map(|owner| ground.get(&owner_kind, "default", owner))
             .enumerate()
             .map(|(index, owner)| {
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name(), "uid": owner.uid(),
+                json!({"apiVersion": "v1", "kind": owner_kind.kind, "name": owner.name(), "uid": owner.uid(),
                     "controller": index == 0, "blockOwnerDeletion": true})
             })
             .collect();

@@ -107,6 +107,23 @@ pub(super) fn all() -> Vec<Scenario> {
             },
         },
         Scenario {
+            name: "workflow-namesake",
+            about: "a Workflow made anew under the same name keeps its own Job",
+            own_kinds: true,
+            machines,
+            script: || {
+                vec![
+                    branch(),
+                    workflow_template(&["hang"]),
+                    workflow(),
+                    Deed::delete(WORKFLOW, Some("default"), "w", "Background")
+                        .when(phase_is(WORKFLOW, "w", "Running")),
+                    workflow().when(|ground| ground.all(&WORKFLOW).count() + ground.all(&JOB).count() == 0),
+                ]
+            },
+            ends_with: |ground| ends_as(ground, "Running"),
+        },
+        Scenario {
             name: "workflow-branch-gone",
             about: "a Workflow without its Branch goes away",
             own_kinds: true,
