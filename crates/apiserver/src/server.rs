@@ -118,6 +118,7 @@ impl Server {
     }
 
     /// Creates a CustomResourceDefinition, or brings it up to date.
+    #[expect(clippy::needless_pass_by_value, reason = "callers make a definition to hand it over")]
     pub fn install_crd(&self, crd: Value) -> Result<(), Status> {
         const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let created = self.post(PATH, &crd);

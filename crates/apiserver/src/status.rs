@@ -22,7 +22,7 @@ pub struct Status {
     pub message: String,
     /// What the failure is about. `None` leaves `details` out; an empty one is written as `{}`, because
     /// that is the difference Kubernetes makes between its kinds of errors.
-    pub details: Option<Details>,
+    pub details: Option<Box<Details>>,
     /// `metadata.continue`: where a list whose page token expired may go on, without consistency.
     pub resume: Option<String>,
 }
@@ -87,7 +87,7 @@ impl From<FieldError> for Cause {
 
 impl Status {
     fn new(code: u16, reason: &'static str, message: String, details: Option<Details>) -> Self {
-        Status { code, reason: reason.into(), message, details, resume: None }
+        Status { code, reason: reason.into(), message, details: details.map(Box::new), resume: None }
     }
 
     /// 400: the request makes no sense.

@@ -133,11 +133,12 @@ fn point(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(map) => {
             for (key, value) in map {
-                match value {
-                    Value::String(name) if key == "$ref" && !name.starts_with('#') => {
+                if let (Value::String(name), "$ref") = (&mut *value, key.as_str()) {
+                    if !name.starts_with('#') {
                         *name = format!("{prefix}{name}");
                     }
-                    other => point(other, prefix),
+                } else {
+                    point(value, prefix);
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! What does a CustomResourceDefinition make the server serve?
 
+#![expect(clippy::indexing_slicing, reason = "reading a Value by key never panics: what is absent is null")]
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -133,11 +135,11 @@ pub(crate) fn settle(crd: &mut Value, others: &[Value], now: jiff::Timestamp) {
         set_condition(status, "Established", established, now);
     }
     if conflict.is_none() {
-        status["acceptedNames"] = names;
+        set(status, "acceptedNames", names);
     } else if !status["acceptedNames"].is_object() {
-        status["acceptedNames"] = json!({"kind": "", "plural": ""});
+        set(status, "acceptedNames", json!({"kind": "", "plural": ""}));
     }
-    status["storedVersions"] = stored;
+    set(status, "storedVersions", stored);
 }
 
 /// Marks a definition as going away.
@@ -193,9 +195,11 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(format!("{field}.name"), &version["name"]));
         }
         let field = format!("{field}.schema.openAPIV3Schema");
-        match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => errors.push(FieldError::required(field, "schemas are required")),
-            schema => errors.extend(Schema::compile(schema, &field).err().unwrap_or_default()),
+        let schema = &version["schema"]["openAPIV3Schema"];
+        if schema.is_null() {
+            errors.push(FieldError::required(field, "schemas are required"));
+        } else {
+            errors.extend(Schema::compile(schema, &field).err().unwrap_or_default());
         }
     }
     if let Some(old) = old.filter(|old| condition_holds(old, "Established")) {
@@ -273,7 +277,13 @@ fn set_condition(status: &mut Value, kind: &str, saying: (&str, &str, String), n
         Some(slot) => *slot = condition,
         None => conditions.push(condition),
     }
-    status["conditions"] = conditions.into();
+    set(status, "conditions", conditions.into());
+}
+
+fn set(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
 }
 
 fn scale(scale: &Value) -> Option<Scale> {

@@ -43,10 +43,12 @@ impl JsonPath {
                 after.strip_prefix(']')?
             } else {
                 let (name, after) = field(rest.strip_prefix('.').unwrap_or(rest));
-                if !name.is_empty() {
-                    steps.push(if name == "*" { Step::All } else { Step::Field(name) });
-                } else if rest == after {
-                    return None;
+                match name.as_str() {
+                    "*" => steps.push(Step::All),
+                    // Only a bracket may follow a dot directly.
+                    "" if after.starts_with('[') => {}
+                    "" => return None,
+                    _ => steps.push(Step::Field(name)),
                 }
                 after
             };

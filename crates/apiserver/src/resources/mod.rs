@@ -201,7 +201,7 @@ impl Registry {
             registry.definitions.insert(crd.name.clone(), (crd.revision, resources));
         }
         for group in registry.groups.values_mut() {
-            group.versions.sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
+            group.versions.sort_by_key(|v| std::cmp::Reverse(version_priority(&v.name)));
         }
         registry
     }

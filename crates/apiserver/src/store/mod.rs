@@ -170,6 +170,9 @@ pub(crate) struct Progress {
     pub(crate) failed: Option<JournalFailed>,
 }
 
+/// A table and a key in it.
+type TableKey = (Arc<str>, Box<str>);
+
 #[derive(Debug, Default)]
 struct Writer {
     /// The last revision given out.
@@ -177,7 +180,7 @@ struct Writer {
     /// Written, not yet durable, in order.
     pending: VecDeque<Arc<Event>>,
     /// The head of every key that has pending writes, and the revision that made it.
-    overlay: HashMap<(Arc<str>, Box<str>), (u64, Option<Arc<Object>>)>,
+    overlay: HashMap<TableKey, (u64, Option<Arc<Object>>)>,
     failed: Option<JournalFailed>,
 }
 
@@ -191,7 +194,7 @@ struct Visible {
     log_bytes: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table {
     objects: BTreeMap<Box<str>, Arc<Object>>,
     log: VecDeque<Arc<Event>>,
@@ -217,12 +220,6 @@ impl Topic {
     fn tell(&self, revision: u64) {
         self.revision.store(revision, Ordering::Release);
         self.waiting.notify_waiters();
-    }
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Table { objects: BTreeMap::new(), log: VecDeque::new(), changed: Arc::default() }
     }
 }
 

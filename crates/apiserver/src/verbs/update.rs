@@ -275,9 +275,10 @@ fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
     }
     let desired = |object: &Value| -> Vec<(String, Value)> {
         let body = object.as_object().into_iter().flatten();
-        body.filter(|(key, _)| {
-            !matches!(key.as_str(), "metadata" | "kind" | "apiVersion")
-                && !(resource.status && *key == "status")
+        body.filter(|(key, _)| match key.as_str() {
+            "metadata" | "kind" | "apiVersion" => false,
+            "status" => !resource.status,
+            _ => true,
         })
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()

@@ -1,5 +1,7 @@
 //! The server as its clients see it.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "all of this is tests, helpers included")]
+
 mod bad_input;
 mod client;
 mod conformance;

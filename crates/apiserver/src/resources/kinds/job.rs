@@ -1,5 +1,7 @@
 //! What does Kubernetes fill into a Job, and what does it refuse?
 
+#![expect(clippy::indexing_slicing, reason = "reading a Value by key never panics: what is absent is null")]
+
 use serde_json::{Value, json};
 
 use super::{Hooks, NONE, fill, not_negative, pod, set};
