@@ -259,6 +259,7 @@ fn volume(context: &Context<'_>, volume: &Volume, allow_host_path: bool) -> Resu
 }
 
 /// How keys become files.
+#[derive(Clone, Copy)]
 struct Keys<'a> {
     items: Option<&'a [KeyToPath]>,
     optional: Option<bool>,

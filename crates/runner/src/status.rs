@@ -68,7 +68,7 @@ pub fn status(pod: &Pod, life: &Life, now: Timestamp) -> PodStatus {
     };
     let init = statuses(&[Role::Init, Role::Sidecar]);
     PodStatus {
-        conditions: Some(conditions(pod, life, phase, before.conditions.unwrap_or_default(), now)),
+        conditions: Some(conditions(pod, life, phase, &before.conditions.unwrap_or_default(), now)),
         container_statuses: Some(statuses(&[Role::Main])),
         init_container_statuses: (!init.is_empty()).then_some(init),
         host_ip: Some(POD_IP.to_owned()),
@@ -263,7 +263,7 @@ fn conditions(
     pod: &Pod,
     life: &Life,
     phase: Phase,
-    before: Vec<PodCondition>,
+    before: &[PodCondition],
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let names = |list: Vec<&ContainerLife>| {
