@@ -196,6 +196,7 @@ impl Worker {
             let grace = self.life.grace.min(self.shared.options.shutdown_grace);
             self.life.stop(StopReason::Shutdown, stop_in(grace));
         }
+        self.life.settle(now);
         let begun = self.life.stop.filter(|_| !before);
         if begun.is_some_and(|stop| stop.reason == StopReason::Deadline) {
             self.note(Note::DeadlineExceeded).await;

@@ -212,6 +212,23 @@ async fn a_deadline_ends_a_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_is_asked_to_stop_when_the_work_is_done() {
+    let world = World::new();
+    let script = "trap 'echo asked; exit 0' TERM; touch /s/up; while :; do sleep 0.02; done";
+    let mounts = json!([{"name": "s", "mountPath": "/s"}]);
+    let sidecar = json!({"name": "side", "image": "x", "restartPolicy": "Always",
+        "command": ["/bin/sh", "-c", script], "volumeMounts": mounts});
+    let work = main(
+        json!({"command": ["/bin/sh", "-c", "while [ ! -e /s/up ]; do sleep 0.02; done"], "volumeMounts": mounts}),
+    );
+    let volumes = json!([{"name": "s", "emptyDir": {}}]);
+    world.pod("p", json!({"restartPolicy": "Never", "initContainers": [sidecar], "containers": [work], "volumes": volumes})).await;
+    let pod = world.over("p").await;
+    assert_eq!(phase(Some(&pod)), Some("Succeeded"));
+    assert!(world.output(&pod, "side", LogOptions::default()).await.contains("asked\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_said_to_run_and_has_no_process() {
     let world = World::new();
     let owner =
