@@ -115,6 +115,11 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        for container in &mut self.life.containers {
+            if matches!(container.state, State::Exited(_)) {
+                self.shared.images.resolve(&container.image).id().clone_into(&mut container.image_id);
+            }
+        }
         if self.bind().await == Known::Gone {
             return;
         }

@@ -60,7 +60,7 @@ async fn environment_arguments_and_working_directory_are_the_pods() {
         .await;
     let script = r#"echo "$A|$FROM|$POD|$1|$2|$(pwd)|$HOSTNAME"; echo "$FROM" > /dev/termination-log"#;
     let container = json!({
-    "command": ["/bin/sh", "-c", script, "sh"], "args": ["$(A) x", "$$(A)"], "workingDir": "/work/here",
+    "command": ["/bin/sh", "-c", script, "sh"], "args": ["$(A) x", "$$(A)"], "workingDir": "/job/here",
     "env": [
         {"name": "A", "value": "1"},
         {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
@@ -68,7 +68,7 @@ async fn environment_arguments_and_working_directory_are_the_pods() {
     ]});
     world.pod("p", spec(container)).await;
     let pod = world.over("p").await;
-    assert_eq!(world.log(&pod).await, "1|not-a-real-secret|p|1 x|$(A)|/work/here|p\n");
+    assert_eq!(world.log(&pod).await, "1|not-a-real-secret|p|1 x|$(A)|/job/here|p\n");
     // The container knows its secret; the status does not.
     assert_eq!(terminated(&pod).message.as_deref(), Some("***\n"));
 }
