@@ -292,6 +292,7 @@ fn listed(map: Option<&BTreeMap<String, String>>) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -37,7 +37,7 @@ pub trait Images: Send + Sync + std::fmt::Debug {
 /// Knows one image: our own.
 #[derive(Clone, Debug)]
 pub struct OwnImage {
-    /// Names without tag or digest, such as `ghcr.io/example/pawl`.
+    /// Names without tag or digest, such as `example.invalid/pawl`.
     pub names: Vec<String>,
     pub executable: PathBuf,
 }

@@ -135,7 +135,9 @@ impl Isolation {
     }
 }
 
-/// The hidden subcommand. Must be called in a process that has a single thread.
+/// The hidden subcommand: `arguments` is the whole command line after the program's name, because it starts itself
+/// again with the same. Must be called before anything starts a thread: a process of several cannot enter a user
+/// namespace.
 pub fn init_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match arguments.last().and_then(|last| last.to_str()) {
@@ -147,13 +149,13 @@ pub fn init_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Reads the specification, runs, and tells the other side what went wrong.
-fn report(run: impl FnOnce(ContainerSpec, &UnixStream) -> Result<u8, Error>) -> ExitCode {
+fn report(run: impl FnOnce(&ContainerSpec, &UnixStream) -> Result<u8, Error>) -> ExitCode {
     let outcome = io::stdin().as_fd().try_clone_to_owned().map_err(failed("standard input"));
     let socket = match outcome {
         Ok(fd) => UnixStream::from(fd),
         Err(_) => return ExitCode::from(CANNOT_START),
     };
-    let outcome = read_spec(&socket).and_then(|spec| run(spec, &socket));
+    let outcome = read_spec(&socket).and_then(|spec| run(&spec, &socket));
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -173,7 +175,7 @@ fn read_spec(mut socket: &UnixStream) -> Result<ContainerSpec, Error> {
 }
 
 /// The outer process: namespaces and the root view, then waiting.
-fn keeper(spec: ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> Result<u8, Error> {
+fn keeper(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> Result<u8, Error> {
     if getppid() != Pid::from_raw(spec.runner) {
         return Err(Error::Orphan);
     }
@@ -185,7 +187,7 @@ fn keeper(spec: ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> R
     enter_namespaces(&spec.isolation)?;
     die_with_parent()?;
     if spec.isolation.mount {
-        view::build(&spec)?;
+        view::build(spec)?;
     } else if let Some(bind) = spec.binds.first() {
         return Err(Error::NoMounts(bind.target.clone()));
     }
@@ -196,7 +198,7 @@ fn keeper(spec: ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> R
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
         .spawn()
         .map_err(failed("starting the inner process"))?;
-    let text = serde_json::to_vec(&spec).map_err(io::Error::from).map_err(failed("the specification"))?;
+    let text = serde_json::to_vec(spec).map_err(io::Error::from).map_err(failed("the specification"))?;
     let mut complaint = Vec::new();
     let told = ours.write_all(&text).and_then(|()| ours.shutdown(std::net::Shutdown::Write));
     told.and_then(|()| ours.read_to_end(&mut complaint)).map_err(failed("telling the inner process"))?;
@@ -211,11 +213,11 @@ fn keeper(spec: ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> R
 }
 
 /// The inner process: enters the view, gives up all power, runs the command.
-fn inside(spec: ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
+fn inside(spec: &ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
     // What the keeper held back must reach the command.
     SigSet::empty().thread_set_mask().map_err(errno("letting signals through"))?;
     if spec.isolation.mount {
-        view::enter(&spec)?;
+        view::enter(spec)?;
     }
     if spec.isolation.uts {
         let end = spec.hostname.floor_char_boundary(MAX_HOSTNAME_BYTES);

@@ -2,6 +2,15 @@
 //!
 //! The node of the embedded control plane. Decisions are pure ([`plan`], [`env`], [`life`], [`status`]); what they
 //! decide is carried out by `worker` (one task per pod) and [`node`] (the Node object, the watch, the binding).
+//!
+//! Unlike a kubelet, and on purpose for now:
+//! - Images are not unpacked: the host's files are used, and the pod is told so ([`images`] is where that will change).
+//! - A memory limit bounds private writable memory of each process (`RLIMIT_DATA`), not of the container as a whole;
+//!   exceeding it is a failed allocation, so nothing is ever `OOMKilled`. A CPU limit is not enforced.
+//! - Probes and lifecycle hooks are not run: a container that runs is ready; a skipped `preStop` is said by an Event.
+//! - All pods share the machine's network and its address, unless [`Options::network`] takes the network away.
+//! - A stop signals all processes of a container, not its first alone: on a laptop `sh -c` is the first too often.
+//! - `runAsUser` is what the process sees; on the machine everything is done as the user who started Pawl.
 
 pub mod env;
 mod events;

@@ -98,6 +98,8 @@ pub struct ContainerLife {
 /// Why everything is being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
+    /// The result is settled; what runs beside is no longer needed.
+    Completed,
     Deleted,
     Deadline,
     Shutdown,
@@ -185,12 +187,16 @@ impl Life {
             }
         }
         if self.decided() {
-            let sidecars = self.running().filter(|(_, c)| c.role == Role::Sidecar);
-            next.steps = sidecars.map(|(index, _)| Step::Kill(index)).collect();
-            next.finished = self.running().next().is_none();
-            next.wake = None;
+            return Next { finished: self.running().next().is_none(), ..Next::default() };
         }
         next
+    }
+
+    /// Once the result is settled, sidecars are asked to stop.
+    pub fn settle(&mut self, now: Timestamp) {
+        if self.decided() && self.running().next().is_some() {
+            self.stop(StopReason::Completed, now.checked_add(self.grace).unwrap_or(now));
+        }
     }
 
     /// Whether the pod's result is settled: an init container failed for good, or all main ones ended for good.
@@ -331,4 +337,5 @@ impl ContainerLife {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
 mod tests;

@@ -92,6 +92,13 @@ impl Logs {
         options: LogOptions,
     ) -> Result<impl Stream<Item = Result<Bytes, io::Error>> + Send + use<>, Error> {
         let failed = |source| Error::Read { container: container.to_owned(), source };
+        // Names come from requests: one that is a path is the name of nothing.
+        if [pod_uid, container]
+            .iter()
+            .any(|name| name.is_empty() || name.contains(['/', '\0']) || *name == "..")
+        {
+            return Err(Error::NotStarted { container: container.to_owned(), pod: pod_uid.to_owned() });
+        }
         let directory = self.container(pod_uid, container);
         let latest = runs(&directory).map_err(failed)?.into_iter().next_back();
         let (container, pod) = (container.to_owned(), pod_uid.to_owned());

@@ -6,7 +6,7 @@
 //! There is no node Lease: Pawl and its API server are one process, so nobody could miss its heartbeat, and a steady
 //! state makes no writes (I12).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -205,7 +205,7 @@ impl Runner {
                     // A watcher does not end; if it did, there would be nothing to do but stop.
                     None => break,
                 },
-                Some(done) = node.tasks.join_next() => node.task_done(done).await,
+                Some(done) = node.tasks.join_next_with_id() => node.task_done(done).await,
             }
         }
         // Nobody listening: no task is left.
@@ -273,7 +273,9 @@ struct Node {
     pods: BTreeMap<String, Held>,
     /// Seen since the list began.
     listed: BTreeSet<String>,
-    tasks: JoinSet<String>,
+    tasks: JoinSet<()>,
+    /// Whose task is which.
+    owners: HashMap<tokio::task::Id, String>,
     swept: bool,
 }
 
@@ -304,7 +306,14 @@ impl Node {
                 tracing::warn!(pod = uid, killed, "processes left by an earlier life were killed");
             }
         }
-        Self { shared, pods: BTreeMap::new(), listed: BTreeSet::new(), tasks: JoinSet::new(), swept: false }
+        Self {
+            shared,
+            pods: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            owners: HashMap::new(),
+            swept: false,
+        }
     }
 
     async fn event(&mut self, event: Event<Pod>) {
@@ -370,11 +379,8 @@ impl Node {
             }
         }
         held.stage = Stage::Busy(work);
-        let (shared, updates, uid) = (self.shared.clone(), held.latest.subscribe(), uid.to_owned());
-        self.tasks.spawn(async move {
-            worker::run(shared, work, updates).await;
-            uid
-        });
+        let task = self.tasks.spawn(worker::run(self.shared.clone(), work, held.latest.subscribe()));
+        self.owners.insert(task.id(), uid.to_owned());
     }
 
     fn gone(&mut self, uid: &str) {
@@ -386,18 +392,26 @@ impl Node {
         }
     }
 
-    async fn task_done(&mut self, done: Result<String, tokio::task::JoinError>) {
-        let uid = match done {
-            Ok(uid) => uid,
-            // A defect in one pod's task must not stop the others; what it ran died with it.
-            Err(error) => return tracing::error!(%error, "a pod's task broke"),
+    async fn task_done(&mut self, done: Result<(tokio::task::Id, ()), tokio::task::JoinError>) {
+        let id = match &done {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
         };
-        let gone = self.pods.get_mut(&uid).is_none_or(|held| {
-            let released = held.stage == Stage::Busy(Work::Release);
-            held.stage = if released { Stage::Released } else { Stage::Over };
-            held.latest.borrow().gone
-        });
-        if gone {
+        let Some(uid) = self.owners.remove(&id) else { return };
+        let Some(held) = self.pods.get_mut(&uid) else { return };
+        let stage = match (done, held.stage) {
+            (Ok(_), Stage::Busy(Work::Release)) => Stage::Released,
+            (Ok(_), _) => Stage::Over,
+            (Err(error), _) => {
+                // A defect in one pod's task must not stop the others. What it ran ended with it, and is on record
+                // as lost; the pod is taken up again when it changes or another's task ends.
+                tracing::error!(%error, pod = uid, "a pod's task broke");
+                held.stage = Stage::Idle;
+                return;
+            }
+        };
+        held.stage = stage;
+        if held.latest.borrow().gone {
             self.pods.remove(&uid);
             self.forget(&uid);
         }

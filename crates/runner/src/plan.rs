@@ -259,6 +259,7 @@ fn volume(context: &Context<'_>, volume: &Volume, allow_host_path: bool) -> Resu
 }
 
 /// How keys become files.
+#[derive(Clone, Copy)]
 struct Keys<'a> {
     items: Option<&'a [KeyToPath]>,
     optional: Option<bool>,
@@ -345,6 +346,7 @@ fn file(volume: &str, path: &str, bytes: Vec<u8>, mode: Option<i32>) -> Result<F
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
 mod tests {
     use super::*;
     use crate::env::Capacity;

@@ -60,7 +60,7 @@ pub fn status(pod: &Pod, life: &Life, now: Timestamp) -> PodStatus {
         Some(StopReason::Shutdown) => {
             (Some("Terminated"), Some("Pod was terminated in response to imminent node shutdown."))
         }
-        Some(StopReason::Deleted) | None => (None, None),
+        Some(StopReason::Deleted | StopReason::Completed) | None => (None, None),
     };
     let statuses = |roles: &[Role]| {
         let of = life.containers.iter().filter(|c| roles.contains(&c.role));
@@ -68,7 +68,7 @@ pub fn status(pod: &Pod, life: &Life, now: Timestamp) -> PodStatus {
     };
     let init = statuses(&[Role::Init, Role::Sidecar]);
     PodStatus {
-        conditions: Some(conditions(pod, life, phase, before.conditions.unwrap_or_default(), now)),
+        conditions: Some(conditions(pod, life, phase, &before.conditions.unwrap_or_default(), now)),
         container_statuses: Some(statuses(&[Role::Main])),
         init_container_statuses: (!init.is_empty()).then_some(init),
         host_ip: Some(POD_IP.to_owned()),
@@ -88,13 +88,14 @@ pub fn status(pod: &Pod, life: &Life, now: Timestamp) -> PodStatus {
 /// The phase, as kubelet's `getPhase` finds it.
 pub fn phase(life: &Life) -> Phase {
     let ended = life.running().next().is_none();
-    if let (Some(stop), true) = (&life.stop, ended) {
-        let main = life.containers.iter().filter(|c| c.role == Role::Main);
-        let all_well = main.clone().all(|c| matches!(&c.state, State::Exited(exit) if exit.code == 0));
-        return match stop.reason {
-            StopReason::Deleted if all_well => Phase::Succeeded,
-            StopReason::Deleted | StopReason::Deadline | StopReason::Shutdown => Phase::Failed,
-        };
+    let all_well = || {
+        let mut main = life.containers.iter().filter(|c| c.role == Role::Main);
+        main.all(|c| matches!(&c.state, State::Exited(exit) if exit.code == 0))
+    };
+    match life.stop.filter(|_| ended).map(|stop| stop.reason) {
+        Some(StopReason::Deleted) if all_well() => return Phase::Succeeded,
+        Some(StopReason::Deleted | StopReason::Deadline | StopReason::Shutdown) => return Phase::Failed,
+        Some(StopReason::Completed) | None => {}
     }
     let initialized = life.containers.iter().filter(|c| c.role != Role::Main).all(is_initialized);
     if !initialized {
@@ -263,7 +264,7 @@ fn conditions(
     pod: &Pod,
     life: &Life,
     phase: Phase,
-    before: Vec<PodCondition>,
+    before: &[PodCondition],
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let names = |list: Vec<&ContainerLife>| {
@@ -323,4 +324,5 @@ fn conditions(
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
 mod tests;

@@ -15,7 +15,8 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::events::Note;
 use crate::life::{Exit, Life, State, Step, StopReason};
@@ -78,8 +79,9 @@ struct Worker {
     records: Records,
     life: Life,
     running: BTreeMap<usize, (Handle, Launch)>,
-    exits: mpsc::UnboundedReceiver<(usize, u8)>,
-    exited: mpsc::UnboundedSender<(usize, u8)>,
+    /// Each waits for the end of one container, and ends it when this worker does.
+    waits: JoinSet<(usize, u8)>,
+    image_ignored_told: bool,
     /// The status as it was written last.
     written: Option<(PodStatus, Value)>,
 }
@@ -95,25 +97,29 @@ impl Worker {
     fn new(shared: Arc<Shared>, mut updates: watch::Receiver<Latest>) -> Self {
         let pod = updates.borrow_and_update().pod.clone();
         let uid = pod.uid().unwrap_or_default();
-        let (exited, exits) = mpsc::unbounded_channel();
         Self {
             api: Api::namespaced(shared.client.clone(), &pod.namespace().unwrap_or_default()),
             records: Records { directory: shared.home(&uid).join("records") },
             life: Life::new(&pod, shared.options.timing, shared.now()),
             running: BTreeMap::new(),
+            waits: JoinSet::new(),
+            image_ignored_told: false,
             shutdown: shared.shutdown.clone(),
             written: None,
             shared,
             updates,
             pod,
             uid,
-            exits,
-            exited,
         }
     }
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        for container in &mut self.life.containers {
+            if matches!(container.state, State::Exited(_)) {
+                self.shared.images.resolve(&container.image).id().clone_into(&mut container.image_id);
+            }
+        }
         if self.bind().await == Known::Gone {
             return;
         }
@@ -195,6 +201,7 @@ impl Worker {
             let grace = self.life.grace.min(self.shared.options.shutdown_grace);
             self.life.stop(StopReason::Shutdown, stop_in(grace));
         }
+        self.life.settle(now);
         let begun = self.life.stop.filter(|_| !before);
         if begun.is_some_and(|stop| stop.reason == StopReason::Deadline) {
             self.note(Note::DeadlineExceeded).await;
@@ -234,7 +241,7 @@ impl Worker {
         let now = self.shared.now();
         let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
         tokio::select! {
-            Some((index, code)) = self.exits.recv() => self.process_ended(index, code).await,
+            Some(Ok((index, code))) = self.waits.join_next() => self.process_ended(index, code).await,
             changed = self.updates.changed() => if changed.is_err() {
                 // The node is gone: so are the reasons to run.
                 self.life.stop(StopReason::Shutdown, now);

@@ -60,9 +60,10 @@ fn a_sidecar_runs_beside_and_ends_with_the_main_containers() {
     life.started(0, "x".to_owned(), at(0));
     assert_eq!(life.next(at(0)).steps, [Step::Start(1)]);
     run(&mut life, 1, 0, 0, 5);
+    life.settle(at(5));
     let next = life.next(at(5));
-    assert_eq!((next.steps, next.finished), (vec![Step::Kill(0)], false));
-    life.exited(0, exit(137, 0, 6));
+    assert_eq!((next.steps, next.finished), (vec![Step::Terminate(0)], false));
+    life.exited(0, exit(143, 0, 6));
     assert!(life.next(at(6)).finished);
 }
 

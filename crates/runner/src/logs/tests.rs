@@ -87,6 +87,18 @@ async fn the_previous_run_is_kept_and_the_one_before_it_is_not() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_a_path_names_nothing() {
+    let (_directory, logs) = logs();
+    write(&logs, 0, b"x\n").await;
+    for (pod, container) in
+        [("uid", "../uid/main"), ("uid/main", ".."), ("..", "main"), ("", "main"), ("uid", "")]
+    {
+        let opened = logs.open(pod, container, LogOptions::default()).await;
+        assert!(matches!(opened.err(), Some(Error::NotStarted { .. })), "{pod} {container}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_part_is_followed_by_the_next_and_the_oldest_goes() {
     let (directory, logs) = logs();
     let line = format!("{}\n", "y".repeat(MAX_ENTRY_BYTES - 1));

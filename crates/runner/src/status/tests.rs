@@ -173,6 +173,19 @@ fn a_stop_ends_in_a_terminal_phase_whatever_the_policy() {
 }
 
 #[test]
+fn a_pod_is_over_when_its_sidecars_are() {
+    let pod = pod(json!({"restartPolicy": "Never",
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "m"}]}));
+    let mut life = Life::new(&pod, Timing::default(), at(0));
+    life.started(0, "pawl://s".to_owned(), at(0));
+    run(&mut life, 1, 0);
+    life.settle(at(2));
+    assert_eq!(phase(&life), Phase::Running);
+    life.exited(0, exit(143));
+    assert_eq!(phase(&life), Phase::Succeeded);
+}
+
+#[test]
 fn a_pretended_pod_is_ready() {
     let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "m"}]}));
     let status = pretended(&pod, at(0));

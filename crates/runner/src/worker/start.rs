@@ -32,7 +32,7 @@ impl Worker {
             image.id().clone_into(&mut life.image_id);
         }
         let refused = match self.prepare(&container, &image).await {
-            Ok((launch, ready)) => match self.launch(index, &container, launch, &ready).await {
+            Ok((launch, ready)) => match self.launch(index, &container, &image, launch, &ready).await {
                 Ok(()) => return,
                 Err(error) => Refused::Cannot { reason: "StartError", message: error.to_string() },
             },
@@ -102,12 +102,12 @@ impl Worker {
         &mut self,
         index: usize,
         container: &Container,
+        image: &Image,
         launch: Launch,
         ready: &BTreeMap<String, Ready>,
     ) -> Result<(), crate::process::Error> {
-        if self.shared.images.resolve(container.image.as_deref().unwrap_or_default()) == Image::Host {
-            let image = container.image.clone().unwrap_or_default();
-            self.note_once(Note::ImageIgnored { image }).await;
+        if *image == Image::Host && !std::mem::replace(&mut self.image_ignored_told, true) {
+            self.note(Note::ImageIgnored { image: container.image.clone().unwrap_or_default() }).await;
         }
         let spec = self.spec(&container.name, &launch, ready).await?;
         let id = self.id(index);
@@ -129,12 +129,7 @@ impl Worker {
         self.records.write(&container.name, &record)?;
         self.running.insert(index, (process.handle.clone(), launch));
         self.life.started(index, id, record.started_at);
-        let exited = self.exited.clone();
-        tokio::spawn(async move {
-            let code = process.wait().await;
-            // A worker that is gone does not ask.
-            let _ = exited.send((index, code));
-        });
+        self.waits.spawn(async move { (index, process.wait().await) });
         self.note(Note::Started { container: container.name.clone() }).await;
         Ok(())
     }
@@ -185,14 +180,5 @@ impl Worker {
             memory_bytes: launch.memory_bytes,
             user: launch.user,
         })
-    }
-
-    /// For notes that a restart need not repeat.
-    async fn note_once(&self, note: Note) {
-        let first =
-            self.life.containers.iter().all(|container| container.restarts == 0 && container.last.is_none());
-        if first && self.running.is_empty() {
-            self.note(note).await;
-        }
     }
 }

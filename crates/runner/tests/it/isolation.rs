@@ -53,7 +53,7 @@ async fn a_container_sees_a_system_it_cannot_change_and_nothing_else() {
 async fn what_a_container_leaves_behind_dies_with_it() {
     let world = World::new();
     // The child holds no output open, so only its own end can stop it from writing.
-    let script = "(while :; do sleep 0.02; echo x >> /s/alive; done) >/dev/null 2>&1 & sleep 0.1";
+    let script = "(while :; do sleep 0.02; echo x >> /s/alive; done) >/dev/null 2>&1 & while [ ! -e /s/alive ]; do sleep 0.02; done";
     let leaves = main(
         json!({"command": ["/bin/sh", "-c", script], "volumeMounts": [{"name": "s", "mountPath": "/s"}]}),
     );
@@ -97,7 +97,10 @@ async fn a_memory_limit_holds() {
 async fn without_any_namespace_pods_still_run_and_end_and_leave_nothing() {
     let world = World::with(Some(Isolation::default()));
     let file = world.data.path().join("alive");
-    let script = format!("(while :; do sleep 0.02; echo x >> {}; done) & sleep 0.1; exit 7", file.display());
+    let script = format!(
+        "(while :; do sleep 0.02; echo x >> {0}; done) & while [ ! -e {0} ]; do sleep 0.02; done; exit 7",
+        file.display()
+    );
     world.script("p", &script).await;
     let pod = world.over("p").await;
     assert_eq!(crate::terminated(&pod).exit_code, 7);

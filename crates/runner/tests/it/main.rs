@@ -1,5 +1,7 @@
 //! Do pods really run? Processes of this machine, through an API server in this process.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
+
 mod faults;
 mod isolation;
 mod pods;
@@ -156,7 +158,9 @@ fn start(
 /// The hidden entry point, built beside the tests.
 fn container_executable() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    tests.parent().unwrap().parent().unwrap().join("examples/container")
+    let built = tests.parent().unwrap().parent().unwrap().join("examples/container");
+    assert!(built.exists(), "{} is missing: `cargo build --workspace --examples` builds it", built.display());
+    built
 }
 
 /// A pod that is not restarted, with one container `main`.

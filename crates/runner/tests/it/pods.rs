@@ -60,7 +60,7 @@ async fn environment_arguments_and_working_directory_are_the_pods() {
         .await;
     let script = r#"echo "$A|$FROM|$POD|$1|$2|$(pwd)|$HOSTNAME"; echo "$FROM" > /dev/termination-log"#;
     let container = json!({
-    "command": ["/bin/sh", "-c", script, "sh"], "args": ["$(A) x", "$$(A)"], "workingDir": "/work/here",
+    "command": ["/bin/sh", "-c", script, "sh"], "args": ["$(A) x", "$$(A)"], "workingDir": "/job/here",
     "env": [
         {"name": "A", "value": "1"},
         {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
@@ -68,7 +68,7 @@ async fn environment_arguments_and_working_directory_are_the_pods() {
     ]});
     world.pod("p", spec(container)).await;
     let pod = world.over("p").await;
-    assert_eq!(world.log(&pod).await, "1|not-a-real-secret|p|1 x|$(A)|/work/here|p\n");
+    assert_eq!(world.log(&pod).await, "1|not-a-real-secret|p|1 x|$(A)|/job/here|p\n");
     // The container knows its secret; the status does not.
     assert_eq!(terminated(&pod).message.as_deref(), Some("***\n"));
 }
@@ -209,6 +209,23 @@ async fn a_deadline_ends_a_pod() {
     let status = pod.status.clone().unwrap();
     assert_eq!((phase(Some(&pod)), status.reason.as_deref()), (Some("Failed"), Some("DeadlineExceeded")));
     assert_eq!(terminated(&pod).exit_code, 143);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_is_asked_to_stop_when_the_work_is_done() {
+    let world = World::new();
+    let script = "trap 'echo asked; exit 0' TERM; touch /s/up; while :; do sleep 0.02; done";
+    let mounts = json!([{"name": "s", "mountPath": "/s"}]);
+    let sidecar = json!({"name": "side", "image": "x", "restartPolicy": "Always",
+        "command": ["/bin/sh", "-c", script], "volumeMounts": mounts});
+    let work = main(
+        json!({"command": ["/bin/sh", "-c", "while [ ! -e /s/up ]; do sleep 0.02; done"], "volumeMounts": mounts}),
+    );
+    let volumes = json!([{"name": "s", "emptyDir": {}}]);
+    world.pod("p", json!({"restartPolicy": "Never", "initContainers": [sidecar], "containers": [work], "volumes": volumes})).await;
+    let pod = world.over("p").await;
+    assert_eq!(phase(Some(&pod)), Some("Succeeded"));
+    assert!(world.output(&pod, "side", LogOptions::default()).await.contains("asked\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
