@@ -9,6 +9,7 @@
 //! [`Server`] is all there is to hold: [`Server::call`] answers one request without a runtime,
 //! [`Server::service`] is a tower service for `kube::Client` in process and for sockets.
 
+mod access;
 pub mod apply;
 mod env;
 mod http;
@@ -23,8 +24,9 @@ pub mod validation;
 mod verbs;
 mod watch;
 
+pub use access::Access;
 pub use env::{Env, RealEnv, SeededEnv};
-pub use http::{ResponseBody, ServeError, Service, serve};
+pub use http::{LogRequest, PodLogs, ResponseBody, ServeError, Service, serve};
 pub use server::{Change, Server};
 pub use status::{Cause, Details, Status};
 pub use store::{ChangeType, Compacted, Ids, JournalFailed, Limits, Meta, Object, OpenError, Options};

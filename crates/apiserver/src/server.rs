@@ -8,7 +8,7 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 
 use crate::env::Env;
-use crate::http::{Reply, Service, answer, body, refusal};
+use crate::http::{PodLogs, Reply, Service, answer, body, refusal};
 use crate::status::Status;
 use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, OpenError, Options, Store};
 use crate::verbs::Core;
@@ -20,6 +20,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 #[derive(Debug, Clone)]
 pub struct Server {
     core: Arc<Core>,
+    logs: Option<Arc<dyn PodLogs>>,
 }
 
 /// One change of one object.
@@ -72,7 +73,7 @@ impl Server {
     }
 
     fn start(store: Store, env: Arc<dyn Env>) -> Server {
-        let server = Server { core: Arc::new(Core::new(store, env)) };
+        let server = Server { core: Arc::new(Core::new(store, env)), logs: None };
         for name in NAMESPACES {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             // One that is there already is as good; a store that cannot be written says so on every write.
@@ -112,9 +113,21 @@ impl Server {
         self.core.store.revision()
     }
 
+    /// Answers `pods/log` from there.
+    #[must_use]
+    pub fn with_logs(mut self, logs: Arc<dyn PodLogs>) -> Server {
+        self.logs = Some(logs);
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The tower service: async, watches stream. For `kube::Client::new` and for hyper.
     pub fn service(&self) -> Service {
-        Service::new(self.core.clone())
+        Service::new(self.core.clone(), self.logs.clone())
     }
 
     /// Creates a CustomResourceDefinition, or brings it up to date.

@@ -188,6 +188,17 @@ impl Status {
         Status::new(403, "Forbidden", message, Some(details))
     }
 
+    /// 401: a token that nobody was given.
+    pub fn unauthorized() -> Self {
+        Status::new(401, "Unauthorized", "Unauthorized".to_owned(), None)
+    }
+
+    /// 403 for a caller without a name.
+    pub(crate) fn anonymous_forbidden(path: &str) -> Self {
+        let message = format!("forbidden: User \"system:anonymous\" cannot get path {path:?}");
+        Status::new(403, "Forbidden", message, Some(Details::default()))
+    }
+
     /// 413: more bytes than the server takes.
     pub fn too_large(message: impl Into<String>) -> Self {
         Status::new(413, "RequestEntityTooLarge", message.into(), None)

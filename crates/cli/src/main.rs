@@ -9,6 +9,7 @@ mod sim;
 mod stop;
 mod terminal;
 mod uninstall;
+mod up;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ enum Command {
     Install(InstallArgs),
     /// Take Pawl off a cluster: release finalizers, then remove everything that `install` printed.
     Uninstall(UninstallArgs),
+    /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
+    Up(up::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
 }
@@ -61,6 +64,11 @@ struct UninstallArgs {
 }
 
 fn main() -> ExitCode {
+    // A container's first process: it enters its namespaces before there is any thread.
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments.peek().is_some_and(|first| first == "run-container") {
+        return pawl_runner::init_main(arguments);
+    }
     // First thing, before anything can open a TLS connection: one provider for all of them.
     let installed = rustls::crypto::ring::default_provider().install_default();
     debug_assert!(installed.is_ok(), "nothing installs a TLS provider before main");
@@ -86,6 +94,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let client = operator::client(kubeconfig.as_deref()).await?;
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
+        Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
     }
     Ok(ExitCode::SUCCESS)

@@ -8,6 +8,7 @@
 
 pub(crate) mod body;
 mod discovery;
+mod logs;
 mod openapi;
 mod query;
 pub(crate) mod render;
@@ -20,6 +21,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USE
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+pub use logs::{LogRequest, PodLogs};
 pub(crate) use query::Query;
 pub use serve::{ServeError, serve};
 pub use service::{ResponseBody, Service};

@@ -14,7 +14,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::Server;
+use super::Service;
+use crate::{Access, Server};
 
 /// How long a connection may be idle or take to send its headers; clients keep idle ones for about 90 s.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -43,6 +44,7 @@ pub enum ServeError {
 pub async fn serve(
     listener: TcpListener,
     server: Server,
+    access: Access,
     tls: Option<Arc<ServerConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
@@ -64,12 +66,13 @@ pub async fn serve(
                 }
             },
         };
-        let (server, tls, stopped) = (server.clone(), tls.clone(), stopped.clone());
+        let service = server.service().guarded(access.clone());
+        let (tls, stopped) = (tls.clone(), stopped.clone());
         tokio::spawn(async move {
             match tls {
-                None => converse(stream, server, stopped).await,
+                None => converse(stream, service, stopped).await,
                 Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, server, stopped).await,
+                    Ok(Ok(stream)) => converse(stream, service, stopped).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 },
@@ -96,14 +99,14 @@ async fn accept(
 }
 
 /// Requests and answers on one connection until it ends or the server stops.
-async fn converse<S>(stream: S, server: Server, mut stopped: watch::Receiver<()>)
+async fn converse<S>(stream: S, service: Service, mut stopped: watch::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(PING_EVERY));
-    let service = TowerToHyperService::new(server.service());
+    let service = TowerToHyperService::new(service);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -14,7 +14,9 @@ use http::{HeaderValue, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
+use super::logs::{self, LogRequest, PodLogs};
 use super::{Reply, answer, body, refusal};
+use crate::access::Access;
 use crate::status::Status;
 use crate::verbs::Core;
 use crate::watch::Watcher;
@@ -26,6 +28,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Service {
     core: Arc<Core>,
+    logs: Option<Arc<dyn PodLogs>>,
+    access: Option<Access>,
 }
 
 /// Bytes at once, or watch events one by one.
@@ -39,8 +43,25 @@ enum Inner {
 }
 
 impl Service {
-    pub(crate) fn new(core: Arc<Core>) -> Service {
-        Service { core }
+    pub(crate) fn new(core: Arc<Core>, logs: Option<Arc<dyn PodLogs>>) -> Service {
+        Service { core, logs, access: None }
+    }
+
+    /// Asks everybody who they are.
+    pub(crate) fn guarded(mut self, access: Access) -> Service {
+        self.access = Some(access);
+        self
+    }
+
+    async fn log(&self, request: LogRequest) -> Response<ResponseBody> {
+        let Some(logs) = &self.logs else {
+            return whole(refusal(&Status::bad_request("this server keeps no container output")));
+        };
+        let container = request.container.clone();
+        match logs.open(request).await {
+            Ok(output) => stream(output, "text/plain"),
+            Err(why) => whole(refusal(&Status::bad_request(format!("container {container:?}: {why}")))),
+        }
     }
 
     async fn respond<B>(self, request: Request<B>) -> Response<ResponseBody>
@@ -49,6 +70,14 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, sent) = request.into_parts();
+        if let Some(Err(status)) = self.access.as_ref().map(|access| access.check(&parts)) {
+            return whole(refusal(&status));
+        }
+        match logs::asked(&self.core, &parts) {
+            None => {}
+            Some(Ok(request)) => return self.log(request).await,
+            Some(Err(status)) => return whole(refusal(&status)),
+        }
         let sent = match read(sent).await {
             Ok(sent) => sent,
             Err(status) => return whole(refusal(&status)),
@@ -62,13 +91,16 @@ impl Service {
             Reply::Watch(request, shape) => {
                 let watcher = Watcher::open(self.core.clone(), request, shape);
                 let lines = unfold(watcher, |mut w| async move { w.next().await.map(|line| (line, w)) });
-                let mut response = Response::new(ResponseBody { inner: Inner::Stream(Box::pin(lines)) });
-                let media = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(http::header::CONTENT_TYPE, media);
-                response
+                stream(Box::pin(lines), "application/json")
             }
         }
     }
+}
+
+fn stream(chunks: Pin<Box<dyn Stream<Item = Bytes> + Send>>, media: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody { inner: Inner::Stream(chunks) });
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
 }
 
 /// A whole body, if it is not too long and does not take forever.

@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, Config};
-use pawl_apiserver::serve;
+use pawl_apiserver::{Access, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::ServerConfig;
@@ -15,6 +15,12 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::server;
+
+const TOKEN: &str = "not-a-real-token";
+
+fn access() -> Access {
+    Access { admin_token: TOKEN.to_owned() }
+}
 
 fn namespace(name: &str) -> Namespace {
     serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
@@ -24,12 +30,16 @@ async fn works(scheme: &str, tls: Option<Arc<ServerConfig>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, server(), tls, async {
+    let serving = tokio::spawn(serve(listener, server(), access(), tls, async {
         stopped.await.ok();
     }));
     let mut config = Config::new(format!("{scheme}://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     config.proxy_url = None;
+    let stranger: Api<Namespace> = Api::all(Client::try_from(config.clone()).unwrap());
+    let refused = stranger.list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.code == 403), "a stranger may not look");
+    config.auth_info.token = Some(TOKEN.to_owned().into());
     let api: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
     let list = api.list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), 4);
@@ -67,7 +77,7 @@ async fn nonsense_on_the_wire_does_not_disturb_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, server(), None, async {
+    let serving = tokio::spawn(serve(listener, server(), access(), None, async {
         stopped.await.ok();
     }));
     for sent in

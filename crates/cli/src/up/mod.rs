@@ -1,0 +1,151 @@
+//! `pawl up`: a control plane on this machine: API server, storage, controllers, a node for Jobs. No cluster, no daemon.
+//!
+//! ```text
+//! kubectl ──TLS──▶ API server ◀──in process── engine (doors + what a cluster brings) ◀── runner (pods as processes)
+//!                      │
+//!                 journal in the data directory
+//! ```
+
+mod demo;
+mod identity;
+mod kubeconfig;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use pawl_apiserver::{LogRequest, Options, PodLogs, RealEnv, Server};
+use pawl_engine::{Engine, Stopped};
+use pawl_runner::Runner;
+
+use crate::terminal::Say;
+use crate::{doors, logging, stop};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the API server listens.
+    #[arg(long, default_value = "127.0.0.1:16443")]
+    listen: SocketAddr,
+    /// Where everything is kept; made if it is not there.
+    #[arg(long, default_value = ".pawl", env = "PAWL_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Where to write the kubeconfig; without it, into the data directory.
+    #[arg(long, value_name = "FILE")]
+    write_kubeconfig: Option<PathBuf>,
+    /// Start with a sample to watch.
+    #[arg(long)]
+    demo: bool,
+    #[command(flatten)]
+    logging: logging::Choices,
+}
+
+pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
+    let start = Instant::now();
+    logging::start(&args.logging)?;
+    let directory = prepare(&args.data_dir)?;
+    let store = directory.join("store");
+    let server = Server::open(&store, Arc::new(RealEnv), Options::default())
+        .with_context(|| format!("--data-dir {}", args.data_dir.display()))?;
+    for crd in pawl_api::crds::all() {
+        let name = crd.metadata.name.clone().unwrap_or_default();
+        server
+            .install_crd(serde_json::to_value(crd)?)
+            .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
+    }
+    let listener = tokio::net::TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
+    let address = listener.local_addr()?;
+    let identity = identity::Identity::load_or_make(&directory, address.ip())?;
+    let kubeconfig = args.write_kubeconfig.unwrap_or_else(|| directory.join("kubeconfig"));
+    kubeconfig::write(&kubeconfig, address, &identity)?;
+
+    let client = kube::Client::new(server.service(), "default");
+    let engine = Engine::builder(client.clone()).machines(doors::with_cluster()).build()?;
+    let own = std::env::current_exe().context("find this executable")?;
+    let mut options = pawl_runner::Options::new(directory.join("runner"), own);
+    options.service = Some((address.ip().to_string(), address.port()));
+    let runner = Runner::new(client.clone(), options);
+
+    let stopping = stop::requested()?;
+    let access = pawl_apiserver::Access { admin_token: identity.token().to_owned() };
+    let served = tokio::spawn(pawl_apiserver::serve(
+        listener,
+        server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
+        access,
+        Some(identity.tls()?),
+        stopping.clone().wait(),
+    ));
+    let ran = tokio::spawn(runner.run(stopping.clone().wait()));
+    let looped = tokio::spawn({
+        let (engine, stopping) = (engine.clone(), stopping.clone());
+        async move { engine.run(stopping.wait()).await }
+    });
+    engine.ready().await;
+    greet(say, address, &kubeconfig, start);
+    if args.demo {
+        demo::start(&client, say).await?;
+    }
+    stopping.wait().await;
+    say.line("stopping …");
+    ran.await?.context("the runner")?;
+    if let Stopped::Cut { unfinished } = looped.await? {
+        tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
+    }
+    served.await?.context("the API server")?;
+    say.line("stopped; everything acknowledged is on disk");
+    Ok(())
+}
+
+fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Instant) {
+    let took = start.elapsed().as_millis();
+    say.line(&format!("pawl is up after {took} ms"));
+    say.line(&format!("  API server  https://{address}"));
+    say.line(&format!("  kubeconfig  {}", kubeconfig.display()));
+    say.line(&format!(
+        "  try         kubectl --kubeconfig {} get workflows -A --watch",
+        kubeconfig.display()
+    ));
+}
+
+/// The data directory, private to its owner: it holds keys and whatever people store.
+fn prepare(path: &Path) -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let failed = || format!("--data-dir {}: cannot be made", path.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(failed)?;
+    path.canonicalize().with_context(failed)
+}
+
+/// The runner's logs, as the API server asks for them.
+#[derive(Debug)]
+struct LogsOf(pawl_runner::Logs);
+
+impl PodLogs for LogsOf {
+    fn open(&self, request: LogRequest) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, String>> {
+        let logs = self.0.clone();
+        Box::pin(async move {
+            let LogRequest { pod_uid, container, follow, previous, timestamps, .. } = request;
+            let options = pawl_runner::LogOptions {
+                follow,
+                previous,
+                timestamps,
+                tail_lines: request.tail_lines,
+                since_seconds: request.since_seconds,
+                since_time: request.since_time,
+                limit_bytes: request.limit_bytes,
+            };
+            let output = logs.open(&pod_uid, &container, options).await.map_err(|error| error.to_string())?;
+            // A file that cannot be read further ends the answer; the reason is in Pawl's own log.
+            let output = output.filter_map(|chunk| async move {
+                chunk.inspect_err(|error| tracing::warn!(%error, "a container's output cannot be read")).ok()
+            });
+            Ok(output.boxed())
+        })
+    }
+}
