@@ -75,9 +75,9 @@ impl Report {
 ///
 /// # Errors
 /// When even that one breaks a promise.
-pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Run> {
+pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Box<Run>> {
     let run = simulator.run(scenario, &Setup { keep_trace: true, ..Setup::plain() }, None);
-    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(run) }
+    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(Box::new(run)) }
 }
 
 /// What a seed means for a scenario: how many replicas, and which faults.
@@ -99,7 +99,8 @@ pub fn seeds(
     let start = Instant::now();
     let mut report = Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new() };
     match base(simulator, scenario) {
-        Err(Run { violations, trace, .. }) => {
+        Err(run) => {
+            let Run { violations, trace, .. } = *run;
             let (scenario, faults) = (scenario.name, vec![]);
             report.failure =
                 Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });

@@ -32,8 +32,11 @@ impl std::fmt::Debug for Scenario {
 /// meet the same situation, however the machinery got there.
 pub struct Deed {
     pub when: Box<dyn Fn(&Ground) -> bool>,
-    pub request: Box<dyn Fn(&Ground) -> Request<Vec<u8>>>,
+    pub request: Box<Asks>,
 }
+
+/// What a deed sends, given the world as it is.
+pub type Asks = dyn Fn(&Ground) -> Request<Vec<u8>>;
 
 impl std::fmt::Debug for Deed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
