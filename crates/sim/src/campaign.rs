@@ -1,6 +1,8 @@
 //! Many runs: seeds in, a report out.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::fault::{self, Injection};
@@ -88,11 +90,12 @@ pub fn setup(seed: u64, requests: u32, guards: Guards) -> Setup {
     Setup { seed, replicas, faults, guards, keep_trace: false }
 }
 
-/// Runs a scenario for each seed until one fails.
+/// Runs a scenario for each seed, on all cores, until one fails. Which one is reported does not depend on who was faster:
+/// it is the first in order.
 pub fn seeds(
     simulator: Simulator,
     scenario: &Scenario,
-    seeds: impl IntoIterator<Item = u64>,
+    seeds: std::ops::RangeInclusive<u64>,
     guards: Guards,
     keep_trace: bool,
 ) -> Report {
@@ -106,20 +109,64 @@ pub fn seeds(
                 Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });
         }
         Ok((base, requests)) => {
-            for seed in seeds {
-                let setup = Setup { keep_trace, ..setup(seed, requests, guards) };
-                let run = simulator.run(scenario, &setup, Some(&base));
-                report.runs += 1;
-                report.trace = run.trace;
-                if let Some(first) = run.violations.first() {
-                    report.failure = Some(minimized(simulator, scenario, &setup, &base, first.oracle));
-                    break;
+            let setup = |seed| Setup { keep_trace, ..setup(seed, requests, guards) };
+            let search = Search {
+                next: AtomicU64::new(*seeds.start()),
+                runs: AtomicU64::new(0),
+                found: Mutex::new(None),
+            };
+            let last = *seeds.end();
+            let work = || search.work(last, |seed| simulator.run(scenario, &setup(seed), Some(&base)));
+            let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+            std::thread::scope(|scope| {
+                for _ in 1..threads.min(usize::try_from(last - seeds.start()).unwrap_or(threads)) {
+                    scope.spawn(work);
                 }
-            }
+                report.trace = work();
+            });
+            report.runs = search.runs.into_inner();
+            let found = search.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+            report.failure =
+                found.map(|(seed, oracle)| minimized(simulator, scenario, &setup(seed), &base, oracle));
         }
     }
     report.took = start.elapsed();
     report
+}
+
+/// What the threads of a campaign share.
+struct Search {
+    next: AtomicU64,
+    runs: AtomicU64,
+    /// The first seed that failed, and the promise it broke.
+    found: Mutex<Option<(u64, Oracle)>>,
+}
+
+impl Search {
+    /// Takes seeds until none is left, or one before them has failed. Returns the last run's trace.
+    fn work(&self, last: u64, run: impl Fn(u64) -> Run) -> Vec<String> {
+        let mut trace = Vec::new();
+        loop {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            let found = self.found();
+            if seed > last || found.is_some_and(|(first, _)| first < seed) {
+                return trace;
+            }
+            let run = run(seed);
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            trace = run.trace;
+            if let Some(violation) = run.violations.first() {
+                let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+                if found.is_none_or(|(first, _)| seed < first) {
+                    *found = Some((seed, violation.oracle));
+                }
+            }
+        }
+    }
+
+    fn found(&self) -> Option<(u64, Oracle)> {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Leaves out faults while the same promise is still broken.

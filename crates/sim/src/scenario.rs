@@ -15,6 +15,9 @@ pub struct Scenario {
     pub about: &'static str,
     /// Whether Pawl's own kinds are installed; a world without them starts faster.
     pub own_kinds: bool,
+    /// Whether what happens depends on how late it is. Then a run in which the clock jumps may rightly end otherwise than
+    /// the plain one, and only what holds for every run is asked of it.
+    pub timed: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,
