@@ -26,6 +26,9 @@ use crate::scenario::Scenario;
 /// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
 const MAX_STEPS: u32 = 50_000;
 
+/// How much slower a slow replica is: enough for the others to do a whole deletion in between.
+const SLOWNESS: u8 = 20;
+
 /// Simulated time after which nothing is awaited any more: longer than the longest back-off and every deadline used.
 const HORIZON: Duration = Duration::from_hours(12);
 
@@ -80,6 +83,7 @@ struct World<'a> {
     rng: fastrand::Rng,
     requests: u32,
     used: BTreeSet<Used>,
+    slow: bool,
     violations: Vec<Violation>,
 }
 
@@ -100,6 +104,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         rng: fastrand::Rng::with_seed(setup.seed),
         requests: 0,
         used: BTreeSet::new(),
+        slow: setup.seed % 2 == 1,
         violations: Vec::new(),
     };
     world.play();
@@ -122,13 +127,26 @@ impl World<'_> {
                 }
                 continue;
             }
-            // Without faults and with one replica the order is fixed, so that the base run is one run.
-            let pick = if self.setup.seed == 0 { 0 } else { self.rng.usize(0..actions.len()) };
+            let pick = self.pick(&actions);
             if let Some(action) = actions.into_iter().nth(pick) {
                 self.act(action);
             }
         }
         self.broken(Oracle::Converges, format!("still busy after {MAX_STEPS} steps"));
+    }
+
+    /// Which of the things that could happen does. The plain run takes the first, so that it is one run.
+    fn pick(&mut self, actions: &[Action]) -> usize {
+        if self.setup.seed == 0 {
+            return 0;
+        }
+        let pick = self.rng.usize(0..actions.len());
+        let is_slow = |action: Option<&Action>| matches!(action, Some(Action::Send(index, _)) if *index == 0);
+        // In every other world a replica's requests are slow to leave, so that what it decided is long past by then.
+        if self.slow && is_slow(actions.get(pick)) && self.rng.u8(0..SLOWNESS) != 0 {
+            return self.rng.usize(0..actions.len());
+        }
+        pick
     }
 
     /// Everything that could happen next, in a fixed order.
@@ -226,7 +244,11 @@ impl World<'_> {
                 Some(Some(status(500, "InternalError")))
             }
         };
+        let own = request.method() == http::Method::PATCH;
         let real = if injected.is_none() { Some(self.ground.send(who, request)) } else { None };
+        if own && self.undisturbed() && real.as_ref().is_some_and(|(code, _)| *code == 409) {
+            self.broken(Oracle::KnowsItself, "a write was refused though nobody else writes here".to_owned());
+        }
         let Some(replica) = self.replicas.get_mut(index) else { return };
         if let Some(applying) = replica.applying(slot) {
             match (&injected, &real) {
@@ -254,6 +276,11 @@ impl World<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether this world has one replica, no faults, and nobody else who writes what it writes.
+    fn undisturbed(&self) -> bool {
+        self.scenario.alone && self.replicas.len() == 1 && self.setup.faults.is_empty()
     }
 
     /// The process dies and comes back: memory is gone, caches are listed anew.

@@ -55,7 +55,7 @@ pub const ALL: &[Mutant] = &[
     },
     Mutant {
         name: "read your writes",
-        scenario: "job-retry",
+        scenario: "workflow-foreign-job",
         guards: || without(|guards| guards.read_your_writes = false),
     },
     Mutant {

@@ -37,6 +37,7 @@ pub enum Oracle {
     LegalMoves,
     NoOrphan,
     NoFault,
+    KnowsItself,
     EndsWell,
 }
 
@@ -50,6 +51,7 @@ impl fmt::Display for Oracle {
             Self::LegalMoves => "makes an illegal phase move",
             Self::NoOrphan => "leaves an orphan",
             Self::NoFault => "decides what it must not",
+            Self::KnowsItself => "decides on what was before its own write",
             Self::EndsWell => "does not end as the scenario says",
         })
     }

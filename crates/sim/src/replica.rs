@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use pawl_api::k8s::{CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
 use pawl_engine::caches::Change;
@@ -22,6 +23,9 @@ use pawl_machines::view::{Input, View};
 
 use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
+
+/// Kinds that the server has whether or not there are objects of them.
+const SERVED: &[Kind] = &[CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET];
 
 /// One copy of the controllers.
 #[derive(Debug)]
@@ -66,6 +70,10 @@ impl Replica {
     /// Lists everything anew: what happened in between is never seen, only its result.
     pub fn relist(&mut self, ground: &Ground) {
         let before = std::mem::take(&mut self.caches);
+        // Discovery tells of a kind before there is an object of it.
+        for kind in SERVED {
+            self.caches.cache(kind);
+        }
         for (kind, objects) in &ground.live {
             let cache = self.caches.cache(kind);
             for object in objects.values() {

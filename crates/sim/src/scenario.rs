@@ -18,6 +18,8 @@ pub struct Scenario {
     /// Whether what happens depends on how late it is. Then a run in which the clock jumps may rightly end otherwise than
     /// the plain one, and only what holds for every run is asked of it.
     pub timed: bool,
+    /// Whether nobody but the machines patches what the machines patch.
+    pub alone: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,

@@ -17,6 +17,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "children go after their owner, and grandchildren after them",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let mut script = family();
@@ -30,6 +31,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "an owner deleted in the foreground goes last",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let mut script = family();
@@ -52,6 +54,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "orphaned children stay, without the reference",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let mut script = family();
@@ -65,6 +68,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a child of two owners stays while one is there",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -81,6 +85,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "an owner that the cache has not seen yet is not an owner that is gone",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let secret = json!({"metadata": {"name": "owner", "namespace": "default"}});
@@ -93,6 +98,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a child made anew under a new owner of the same name is nobody's garbage",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![

@@ -18,6 +18,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "three completions, two at a time",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || vec![job(json!({"completions": 3, "parallelism": 2}), &["exit", "0"])],
             ends_with: |ground| {
@@ -30,6 +31,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a failing pod is replaced as often as backoffLimit allows, no oftener",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || vec![job(json!({"backoffLimit": 2}), &["exit", "1"])],
             ends_with: |ground| {
@@ -42,6 +44,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a hanging pod is stopped at activeDeadlineSeconds",
             own_kinds: false,
             timed: true,
+            alone: false,
             machines,
             script: || vec![job(json!({"activeDeadlineSeconds": 600}), &["hang"])],
             ends_with: |ground| ended(ground, "Failed"),
@@ -51,6 +54,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a suspended Job starts nothing until it is resumed",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -69,6 +73,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Job goes after its time, with its pods",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || vec![job(json!({"ttlSecondsAfterFinished": 60}), &["exit", "0"])],
             ends_with: |ground| {
@@ -81,6 +86,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Job deleted while it runs takes its pods along",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![

@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow runs its Job once and succeeds",
             own_kinds: true,
             timed: false,
+            alone: false,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -35,6 +36,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a failing Job fails its Workflow, and is not run again",
             own_kinds: true,
             timed: false,
+            alone: false,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
@@ -44,6 +46,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow waits for its template",
             own_kinds: true,
             timed: false,
+            alone: false,
             machines,
             script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -53,6 +56,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Job of that name that is somebody else's is left alone",
             own_kinds: true,
             timed: false,
+            alone: true,
             machines,
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
@@ -66,6 +70,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Workflow stays finished when its Job is removed",
             own_kinds: true,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -86,6 +91,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow deleted while it runs stops its Job before it goes",
             own_kinds: true,
             timed: true,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -122,6 +128,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow made anew under the same name keeps its own Job",
             own_kinds: true,
             timed: true,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -140,6 +147,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow without its Branch goes away",
             own_kinds: true,
             timed: false,
+            alone: false,
             machines,
             script: || vec![workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {

@@ -68,6 +68,7 @@ fn scenario(machines: fn(Guards) -> Vec<AnyMachine>) -> Scenario {
         about: "",
         own_kinds: false,
         timed: false,
+        alone: true,
         machines,
         script: one_config_map,
         ends_with: |_| Ok(()),
@@ -162,4 +163,61 @@ fn a_failure_is_reported_with_its_seed_and_the_command_that_replays_it() {
     let report = pawl_sim::campaign::seeds(Simulator::Inner, &scenario, 1..=3, Guards::default(), false);
     let said = report.failure.unwrap().to_string();
     assert!(said.contains("replay: pawl sim --scenario test --seed"), "{said}");
+}
+
+/// Decides to go back in time.
+struct Backwards;
+
+impl Machine for Backwards {
+    type Kind = pawl_api::git::Workflow;
+    type Observed = ();
+    type Status = Value;
+
+    fn description(&self) -> Description {
+        let kind = pawl_api::git::workflow::KIND;
+        Description {
+            name: "backwards",
+            primary: Primary::One(kind.clone()),
+            depth: Depth::Full,
+            watches: vec![],
+            finalizer: None,
+            phases: pawl_api::phases::table(&kind).cloned(),
+            writes: vec![],
+        }
+    }
+
+    fn observe(&self, _: &Input<'_>, _: &Arc<Self::Kind>) {}
+
+    fn decide(&self, (): &(), now: Timestamp) -> Plan<Value> {
+        let phase = if now.as_second() % 2 == 0 { "Succeeded" } else { "Pending" };
+        Plan::rest().status(json!({"phase": phase})).wake_at(now + jiff::SignedDuration::from_secs(1))
+    }
+}
+
+#[test]
+fn a_decision_that_must_not_be_carried_out_is_noticed_and_not_carried_out() {
+    let mut scenario = scenario(|_| vec![AnyMachine::new(Backwards)]);
+    scenario.own_kinds = true;
+    scenario.script = || {
+        let spec = json!({"owner": "a", "repository": "r", "branch": "b", "sha": "a".repeat(40),
+            "template": "t", "path": "p"});
+        vec![Deed::create(
+            pawl_api::git::workflow::KIND,
+            json!({"metadata": {"name": "w", "namespace": "default"}, "spec": spec}),
+        )]
+    };
+    let run = inner::run(&scenario, &Setup::plain(), None);
+    assert_eq!(run.violations[0].oracle, Oracle::NoFault);
+    assert!(run.violations[0].what.contains("Succeeded"), "{}", run.violations[0]);
+}
+
+#[test]
+fn a_replica_that_forgets_its_own_writes_is_noticed() {
+    let guards = Guards { read_your_writes: false, ..Guards::default() };
+    let scenario = pawl_sim::scenarios::find("workflow-foreign-job").unwrap();
+    let noticed = (1..200).any(|seed| {
+        let setup = Setup { seed, guards, ..Setup::plain() };
+        broken(&inner::run(&scenario, &setup, None)).contains(&Oracle::KnowsItself)
+    });
+    assert!(noticed);
 }
