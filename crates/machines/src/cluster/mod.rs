@@ -1,8 +1,11 @@
 //! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
 
+pub mod deployment;
 pub mod garbage;
 pub mod job;
 pub mod namespace;
+mod replica;
+pub mod replica_set;
 
 use crate::machine::AnyMachine;
 
@@ -13,5 +16,7 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(namespace::Namespaces),
         AnyMachine::new(job::Jobs),
         AnyMachine::new(job::orphans::OrphanPods),
+        AnyMachine::new(deployment::Deployments),
+        AnyMachine::new(replica_set::ReplicaSets),
     ]
 }
