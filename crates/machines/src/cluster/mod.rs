@@ -6,6 +6,8 @@ pub mod job;
 pub mod namespace;
 mod replica;
 pub mod replica_set;
+mod revision;
+pub mod stateful_set;
 
 use crate::machine::AnyMachine;
 
@@ -18,5 +20,6 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(job::orphans::OrphanPods),
         AnyMachine::new(deployment::Deployments),
         AnyMachine::new(replica_set::ReplicaSets),
+        AnyMachine::new(stateful_set::StatefulSets),
     ]
 }
