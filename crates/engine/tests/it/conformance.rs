@@ -44,5 +44,8 @@ async fn beside_controllers(name: &str) -> Vec<String> {
     sleep(Duration::from_hours(2)).await;
     let late = lab.writes().get(writes..).unwrap_or_default().to_vec();
     running.stop().await;
-    problems.into_iter().chain(late.into_iter().map(|write| format!("{name}: a late write: {write}"))).collect()
+    problems
+        .into_iter()
+        .chain(late.into_iter().map(|write| format!("{name}: a late write: {write}")))
+        .collect()
 }

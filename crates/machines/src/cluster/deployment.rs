@@ -24,7 +24,7 @@ use crate::object::{Key, Object};
 use crate::plan::{Adopt, Note, Part, Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
 
-mod sizes;
+pub(super) mod sizes;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -368,7 +368,8 @@ impl<'a> Round<'a> {
         if let Some(message) = &self.observed.refused {
             let message = format!("Failed to create new replica set: {message}");
             self.plan.notes.push(Note::warning("ReplicaSetCreateError", message));
-            self.plan.wake = crate::plan::Wake::At(super::job::later(self.now, super::replica::REFUSED_RETRY));
+            self.plan.wake =
+                crate::plan::Wake::At(super::job::later(self.now, super::replica::REFUSED_RETRY));
             return;
         }
         let me = &self.observed.me;

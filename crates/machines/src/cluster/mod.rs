@@ -1,5 +1,6 @@
 //! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
 
+pub mod daemon_set;
 pub mod deployment;
 pub mod garbage;
 pub mod job;
@@ -7,6 +8,7 @@ pub mod namespace;
 mod replica;
 pub mod replica_set;
 mod revision;
+pub mod service_account;
 pub mod stateful_set;
 
 use crate::machine::AnyMachine;
@@ -21,5 +23,7 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(deployment::Deployments),
         AnyMachine::new(replica_set::ReplicaSets),
         AnyMachine::new(stateful_set::StatefulSets),
+        AnyMachine::new(daemon_set::DaemonSets),
+        AnyMachine::new(service_account::ServiceAccounts),
     ]
 }

@@ -144,7 +144,8 @@ fn status(
     let mut conditions = before.conditions.unwrap_or_default();
     if let Some(message) = &observed.refused {
         let failed = |one: &ReplicaSetCondition| one.type_ == REPLICA_FAILURE;
-        let since = conditions.iter().find(|one| failed(one)).and_then(|one| one.last_transition_time.clone());
+        let since =
+            conditions.iter().find(|one| failed(one)).and_then(|one| one.last_transition_time.clone());
         conditions.retain(|one| !failed(one));
         conditions.push(ReplicaSetCondition {
             type_: REPLICA_FAILURE.to_owned(),
@@ -235,7 +236,8 @@ mod tests {
         run(&mut cluster, &made[0], false);
         cluster.edit(&REPLICA_SET, &key(), &json!({"spec": {"replicas": 1}}));
         settle(&mut cluster);
-        let kept: Vec<_> = cluster.world.list(&POD, None).into_iter().filter(|pod| !pod.is_deleting()).collect();
+        let kept: Vec<_> =
+            cluster.world.list(&POD, None).into_iter().filter(|pod| !pod.is_deleting()).collect();
         assert_eq!(kept.iter().map(|pod| pod.name()).collect::<Vec<_>>(), [made[1].as_str()]);
         assert_eq!(status(&cluster)["readyReplicas"], 1);
     }
@@ -278,7 +280,10 @@ mod tests {
         cluster.step(&machine, &REPLICA_SET, &key());
         cluster.step(&machine, &REPLICA_SET, &key());
         let told = status(&cluster)["conditions"][0].clone();
-        assert_eq!((told["type"].as_str(), told["reason"].as_str()), (Some("ReplicaFailure"), Some("FailedCreate")));
+        assert_eq!(
+            (told["type"].as_str(), told["reason"].as_str()),
+            (Some("ReplicaFailure"), Some("FailedCreate"))
+        );
         assert!(told["message"].as_str().unwrap().contains("exceeded quota"), "{told}");
         assert_eq!(cluster.events[0].1, "FailedCreate");
         cluster.refuse_create = None;

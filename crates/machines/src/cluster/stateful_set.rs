@@ -142,13 +142,15 @@ impl<'a> Round<'a> {
     }
 
     fn ordinals(&self) -> std::ops::Range<i32> {
-        let start = self.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or_default().max(0);
+        let start =
+            self.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or_default().max(0);
         start..start.saturating_add(self.replicas())
     }
 
     /// The ordinal below which Pods stay as they are.
     fn partition(&self) -> i32 {
-        let rolling = self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+        let rolling =
+            self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
         let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or_default().max(0);
         self.ordinals().start.saturating_add(partition)
     }

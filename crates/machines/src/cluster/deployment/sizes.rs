@@ -81,9 +81,10 @@ pub(super) fn shrink_old(new: &Set, old: &[&Set], replicas: i32, limits: Limits)
         left = left.saturating_sub(useless);
     }
     // A set that was told to shrink may still report Pods that it no longer wants.
-    let available = old.iter().zip(&sizes).fold(new.available(), |sum, (set, size)| {
-        sum.saturating_add(set.available().min(*size))
-    });
+    let available = old
+        .iter()
+        .zip(&sizes)
+        .fold(new.available(), |sum, (set, size)| sum.saturating_add(set.available().min(*size)));
     let mut spare = if most > 0 { available.saturating_sub(least) } else { 0 };
     for size in &mut sizes {
         let gone = (*size).min(spare.max(0));

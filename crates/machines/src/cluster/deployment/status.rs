@@ -48,7 +48,8 @@ impl Round<'_> {
     pub(super) fn report(mut self) -> Plan<DeploymentStatus> {
         let counts = self.counts();
         let before = self.observed.deployment.status.clone().unwrap_or_default();
-        let mut conditions = Conditions { list: before.conditions.clone().unwrap_or_default(), now: self.now };
+        let mut conditions =
+            Conditions { list: before.conditions.clone().unwrap_or_default(), now: self.now };
         self.report_pause(&mut conditions);
         let minimum = self.replicas.saturating_sub(self.limits.unavailable);
         if counts.available >= minimum {
