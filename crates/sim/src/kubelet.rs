@@ -17,7 +17,7 @@ pub fn movable(ground: &Ground) -> impl Iterator<Item = &Arc<Object>> {
     ground.all(&POD).filter(|pod| match phase(pod) {
         "Pending" => true,
         "Running" => pod.is_deleting() || exit_code(pod).is_some(),
-        _ => false,
+        _ => is_held(pod),
     })
 }
 
@@ -26,11 +26,24 @@ pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
     let status = match phase(pod) {
         "Running" if pod.is_deleting() => ended(ground, pod, 143),
         "Running" => ended(ground, pod, exit_code(pod).unwrap_or_default()),
+        _ if is_held(pod) => return release(pod),
         _ => json!({"phase": "Running", "startTime": ground.now().to_string(),
             "conditions": [{"type": "Ready", "status": "True"}]}),
     };
     let path = format!("{}/status", POD.path(pod.namespace(), Some(pod.name())));
     request(Method::PATCH, &path, "application/merge-patch+json", &json!({"status": status}))
+}
+
+/// Whether a pod that was bound to a node waits for the node to say that nothing of it runs any more.
+fn is_held(pod: &Object) -> bool {
+    let over = matches!(phase(pod), "Succeeded" | "Failed");
+    over && pod.meta().deletion_grace_period_seconds.is_some_and(|grace| grace > 0)
+}
+
+fn release(pod: &Object) -> Request<Vec<u8>> {
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+        "preconditions": {"uid": pod.uid()}});
+    request(Method::DELETE, &POD.path(pod.namespace(), Some(pod.name())), "application/json", &body)
 }
 
 fn phase(pod: &Object) -> &str {

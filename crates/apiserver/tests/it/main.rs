@@ -6,6 +6,7 @@ mod bad_input;
 mod client;
 mod conformance;
 mod durable;
+mod replay;
 mod semantics;
 mod sockets;
 

@@ -9,7 +9,10 @@
 )]
 
 mod cluster;
+mod conformance;
 mod lab;
 mod leading;
 mod looping;
+#[path = "../../../apiserver/tests/it/replay.rs"]
+mod replay;
 mod watching;

@@ -579,18 +579,18 @@ fn add(counter: &mut Option<i32>, more: usize) {
 }
 
 /// Kubernetes leaves these counters out when they are zero.
-fn some(counter: i32) -> Option<i32> {
+pub(super) fn some(counter: i32) -> Option<i32> {
     Some(counter).filter(|counter| *counter != 0)
 }
 
-fn count(length: usize) -> i32 {
+pub(super) fn count(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
-fn seconds(seconds: i64) -> Duration {
+pub(super) fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-fn later(at: Timestamp, by: Duration) -> Timestamp {
+pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -1,8 +1,15 @@
 //! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
 
+pub mod daemon_set;
+pub mod deployment;
 pub mod garbage;
 pub mod job;
 pub mod namespace;
+mod replica;
+pub mod replica_set;
+mod revision;
+pub mod service_account;
+pub mod stateful_set;
 
 use crate::machine::AnyMachine;
 
@@ -13,5 +20,10 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(namespace::Namespaces),
         AnyMachine::new(job::Jobs),
         AnyMachine::new(job::orphans::OrphanPods),
+        AnyMachine::new(deployment::Deployments),
+        AnyMachine::new(replica_set::ReplicaSets),
+        AnyMachine::new(stateful_set::StatefulSets),
+        AnyMachine::new(daemon_set::DaemonSets),
+        AnyMachine::new(service_account::ServiceAccounts),
     ]
 }

@@ -3,12 +3,13 @@
 mod garbage;
 mod jobs;
 mod workflows;
+mod workloads;
 
 use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all()].into_iter().flatten().collect()
+    [garbage::all(), jobs::all(), workflows::all(), workloads::all()].into_iter().flatten().collect()
 }
 
 pub fn find(name: &str) -> Option<Scenario> {
