@@ -106,7 +106,7 @@ impl Machine for DaemonSets {
         let collisions = status.collision_count.unwrap_or_default().saturating_add(collided);
         match observed.revisions.current(collisions) {
             Ok(revision) => Round::new(observed, spec, revision, now).finish(status),
-            Err(Plan { steps, .. }) => {
+            Err(steps) => {
                 let plan = Plan { steps, ..Plan::rest() };
                 let counted = DaemonSetStatus { collision_count: some(collisions), ..status };
                 if observed.revisions.collides { plan.status(counted) } else { plan }

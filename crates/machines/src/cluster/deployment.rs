@@ -385,13 +385,13 @@ impl<'a> Round<'a> {
         annotations.insert(REVISION.to_owned(), self.next_revision().to_string());
         annotations.insert(DESIRED.to_owned(), self.replicas.to_string());
         annotations.insert(MAX.to_owned(), max.to_string());
-        let mut spec = json!({"replicas": size, "selector": selector, "template": template});
-        if let Some(seconds) = self.spec.min_ready_seconds.filter(|seconds| *seconds != 0) {
-            spec["minReadySeconds"] = seconds.into();
-        }
+        let spec = json!({"replicas": size, "selector": selector, "template": template});
         let metadata = json!({"name": name, "namespace": me.namespace(), "labels": labels,
             "annotations": annotations, "ownerReferences": [me.controller_reference()]});
-        let manifest = json!({"metadata": metadata, "spec": spec});
+        let mut manifest = json!({"metadata": metadata, "spec": spec});
+        if let Some(seconds) = self.spec.min_ready_seconds.filter(|seconds| *seconds != 0) {
+            fields(&mut manifest, "spec")["minReadySeconds"] = seconds.into();
+        }
         let adopt = Adopt::ControlledBy(me.uid().to_owned());
         self.plan.steps.push(Step::Create { kind: REPLICA_SET, manifest, adopt });
         if size > 0 {
@@ -429,10 +429,10 @@ impl<'a> Round<'a> {
         let waits = spec.and_then(|spec| spec.min_ready_seconds).unwrap_or_default();
         let mut patch = json!({});
         if !wanted.is_empty() {
-            patch["metadata"] = json!({"annotations": wanted});
+            fields(&mut patch, "metadata")["annotations"] = json!(wanted);
         }
         if waits != seconds {
-            patch["spec"] = json!({"minReadySeconds": seconds});
+            fields(&mut patch, "spec")["minReadySeconds"] = seconds.into();
         }
         (patch != json!({})).then(|| new.patch(patch))
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::replica::fields;
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Plan, Propagation, Step};
+use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::view::Input;
 
 pub(super) const CONTROLLER_REVISION: Kind =
@@ -45,11 +45,11 @@ impl Revisions {
     }
 
     /// The name of the template as it is now, once it is kept as the newest; until then, how it comes to be.
-    pub(super) fn current(&self, collisions: i32) -> Result<&str, Plan<()>> {
+    pub(super) fn current(&self, collisions: i32) -> Result<&str, Vec<Step>> {
         let data = data(&self.owner);
         let next = self.kept.last().map(|one| number(one)).unwrap_or_default().saturating_add(1);
         let Some(found) = self.kept.iter().rfind(|one| one.raw().get("data") == Some(&data)) else {
-            return Err(Plan::step(self.create(&data, next, collisions)));
+            return Err(vec![self.create(&data, next, collisions)]);
         };
         if self.kept.last().is_some_and(|newest| newest.uid() == found.uid()) {
             return Ok(found.name());
@@ -59,12 +59,13 @@ impl Revisions {
             target: self.owner.reference(),
             resource_version: self.owner.resource_version().to_owned(),
         };
-        Err(Plan::step(confirm).then(Step::Patch {
+        let newest = Step::Patch {
             target: found.reference(),
             resource_version: Some(found.resource_version().to_owned()),
             patch: json!({"revision": next}),
             part: Part::Main,
-        }))
+        };
+        Err(vec![confirm, newest])
     }
 
     /// The template that is kept under this name.

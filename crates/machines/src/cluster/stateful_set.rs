@@ -94,7 +94,7 @@ impl Machine for StatefulSets {
         let collisions = status.collision_count.unwrap_or_default().saturating_add(collided);
         let update = match observed.revisions.current(collisions) {
             Ok(update) => update,
-            Err(Plan { steps, .. }) => {
+            Err(steps) => {
                 let counted = StatefulSetStatus { collision_count: some(collisions), ..status };
                 let plan = Plan { steps, ..Plan::rest() };
                 return if observed.revisions.collides { plan.status(counted) } else { plan };

@@ -31,11 +31,12 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment rolls out, and again with another image, one pod at a time",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || vec![deployment(&json!({})), new_image().when(is_rolled_out)],
             ends_with: |ground| {
                 rolled_out(ground)?;
-                sizes(ground, &[("v1", 0), ("v2", 3)])
+                sizes(ground, &[("v1", 0), ("v2", 2)])
             },
         },
         Scenario {
@@ -43,6 +44,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment that recreates ends all old pods first, and forgets the old set",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let recreate = json!({"strategy": {"type": "Recreate"}, "revisionHistoryLimit": 0});
@@ -50,7 +52,7 @@ fn deployments() -> Vec<Scenario> {
             },
             ends_with: |ground| {
                 rolled_out(ground)?;
-                sizes(ground, &[("v2", 3)])
+                sizes(ground, &[("v2", 2)])
             },
         },
         Scenario {
@@ -58,12 +60,13 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment deleted in the middle of its rollout takes all below along",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![
                     deployment(&json!({})),
                     Deed::delete(DEPLOYMENT, Some("default"), "web", "Background")
-                        .when(|ground| ground.all(&POD).count() == 3),
+                        .when(|ground| ground.all(&POD).count() == 2),
                 ]
             },
             ends_with: |ground| {
@@ -84,6 +87,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet grows in order and shrinks from the highest, one at a time; its claims stay",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -112,6 +116,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet gets a new image and the old one back, and forgets what lies between",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let spec = json!({"replicas": 2, "serviceName": "web"});
@@ -140,6 +145,7 @@ fn sets() -> Vec<Scenario> {
             about: "a DaemonSet has a pod on each node, updates them, and leaves a node that goes",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let node = |name| Deed::create(NODE, json!({"metadata": {"name": name}}));
@@ -179,6 +185,7 @@ fn namespaces() -> Vec<Scenario> {
         about: "every namespace has its account and the certificate, also after somebody took them",
         own_kinds: false,
         timed: false,
+        alone: false,
         machines: |_| {
             let certificate = "a certificate".to_owned();
             vec![AnyMachine::new(ServiceAccounts), AnyMachine::new(RootCertificates { certificate })]
@@ -226,7 +233,7 @@ fn template(image: &str) -> Value {
 }
 
 fn deployment(more: &Value) -> Deed {
-    let mut spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("v1"),
+    let mut spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template("v1"),
         "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}});
     if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
         spec.extend(more.clone());
@@ -247,7 +254,7 @@ fn rolled_out(ground: &Ground) -> Result<(), String> {
     let deployment = ground.get(&DEPLOYMENT, "default", "web").ok_or("there is no Deployment")?;
     let number = |field: &str| deployment.status().get(field).and_then(Value::as_i64).unwrap_or_default();
     let counts = ["replicas", "updatedReplicas", "availableReplicas"].map(number);
-    if number("observedGeneration") == deployment.generation() && counts == [3, 3, 3] {
+    if number("observedGeneration") == deployment.generation() && counts == [2, 2, 2] {
         return Ok(());
     }
     Err(format!("not rolled out: {}", deployment.status()))
