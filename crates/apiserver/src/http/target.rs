@@ -38,10 +38,7 @@ pub(crate) fn find(
     query: &Query,
     registry: &Registry,
 ) -> Result<Target, Status> {
-    let mut parts = Vec::new();
-    for part in path.split('/').filter(|p| !p.is_empty()) {
-        parts.push(decode(part, false)?);
-    }
+    let parts = segments(path)?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -58,6 +55,11 @@ pub(crate) fn find(
     }
     address(method, rest, query, |plural| registry.find(group, version, plural).cloned())
         .map(|addressed| Target::Resource(Box::new(addressed)))
+}
+
+/// A path's segments, decoded. Empty ones do not count.
+pub(crate) fn segments(path: &str) -> Result<Vec<String>, Status> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect()
 }
 
 fn address(
@@ -104,12 +106,16 @@ fn addressed(
         (&Method::GET, true) => Verb::List,
         (&Method::GET, false) => Verb::Get,
         (&Method::POST, true) => Verb::Create,
+        (&Method::POST, false) if subresource == Subresource::Token => Verb::Create,
         (&Method::PUT, false) => Verb::Update,
         (&Method::PATCH, false) => Verb::Patch,
         (&Method::DELETE, true) => Verb::DeleteCollection,
         (&Method::DELETE, false) => Verb::Delete,
         _ => return Err(Status::method_not_allowed()),
     };
+    if !resource.allows(verb) {
+        return Err(Status::method_not_allowed());
+    }
     if verb == Verb::DeleteCollection && resource.is("", "namespaces") {
         return Err(Status::method_not_allowed());
     }
@@ -120,6 +126,7 @@ fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource
     match sub {
         "status" if resource.status => Ok(Subresource::Status),
         "scale" if resource.scale.is_some() => Ok(Subresource::Scale),
+        "token" if resource.is("", "serviceaccounts") => Ok(Subresource::Token),
         "finalize" if resource.is("", "namespaces") => Ok(Subresource::Finalize),
         // A custom resource answers for its subresources itself, and so names the object.
         "status" | "scale" if matches!(resource.content, crate::resources::Content::Custom(_)) => {
