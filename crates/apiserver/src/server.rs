@@ -69,6 +69,13 @@ impl Server {
         Server::start(Store::in_memory(limits), env)
     }
 
+    /// A copy in memory that goes its own way from here, with a time and chance of its own. A thousand worlds can start
+    /// from one without making it a thousand times.
+    #[must_use]
+    pub fn fork(&self, env: Arc<dyn Env>) -> Server {
+        Server { core: Arc::new(self.core.fork(env)), logs: None }
+    }
+
     /// A server that keeps everything in a directory, as it was left there.
     pub fn open(dir: &Path, env: Arc<dyn Env>, options: Options) -> Result<Server, OpenError> {
         Ok(Server::start(Store::open(dir, options)?, env))

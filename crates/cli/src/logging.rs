@@ -13,9 +13,9 @@ pub(crate) enum Format {
 /// How much is said, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Choices {
-    /// What to log: a level, or `target=level,…`.
-    #[arg(long, env = "PAWL_LOG", default_value = "info")]
-    log: String,
+    /// What to log: a level, or `target=level,…` [default: info; warn for `up`].
+    #[arg(long, env = "PAWL_LOG")]
+    log: Option<String>,
     /// How to write log lines.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
@@ -25,9 +25,10 @@ pub(crate) struct Choices {
 ///
 /// # Errors
 /// When the filter cannot be read.
-pub(crate) fn start(choices: &Choices) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&choices.log).map_err(|error| {
-        anyhow::anyhow!("--log {:?}: {error}; use a level such as info, or target=level", choices.log)
+pub(crate) fn start(choices: &Choices, default: &str) -> anyhow::Result<()> {
+    let log = choices.log.as_deref().unwrap_or(default);
+    let filter = EnvFilter::try_new(log).map_err(|error| {
+        anyhow::anyhow!("--log {log:?}: {error}; use a level such as info, or target=level")
     })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match choices.log_format {

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    logging::start(&args.logging)?;
+    logging::start(&args.logging, "info")?;
     let client = client(args.kubeconfig.as_deref()).await?;
     let config = leader::Config {
         namespace: args.system_namespace,

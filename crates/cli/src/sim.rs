@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<ExitCode> {
 
 fn one(args: &Args, simulator: campaign::Simulator, scenario: &Scenario, say: &mut dyn Say) -> bool {
     let count = if args.trace { 1 } else { args.seeds };
-    let seeds = args.seed..args.seed.saturating_add(count);
+    let seeds = args.seed..=args.seed.saturating_add(count.saturating_sub(1));
     let keep_trace = args.trace;
     let Report { runs, took, failure, trace } =
         campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace);

@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    fn object(kind: &Kind, name: &str, rest: Value) -> Arc<Object> {
+    fn object(kind: &Kind, name: &str, rest: &Value) -> Arc<Object> {
         let mut metadata = json!({"name": name, "uid": name});
         if kind.namespaced {
             metadata["namespace"] = "n".into();
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn a_child_that_changes_hands_wakes_both_owners_and_its_end_wakes_the_last() {
         let (before, after) = (
-            object(&POD, "p", owned_by("Job", "batch/v1beta1", "old")),
-            object(&POD, "p", owned_by("Job", "batch/v1", "new")),
+            object(&POD, "p", &owned_by("Job", "batch/v1beta1", "old")),
+            object(&POD, "p", &owned_by("Job", "batch/v1", "new")),
         );
         let watches = || vec![Watch::owned(POD)];
         let moved = Change { before: Some(before), after: Some(Arc::clone(&after)) };
@@ -262,7 +262,7 @@ mod tests {
         );
         let ended = Change { before: Some(after), after: None };
         assert_eq!(woken(one(), watches(), &World::default(), &ended), ["Job.batch n/new"]);
-        let stranger = object(&POD, "p", owned_by("Job", "other.group/v1", "x"));
+        let stranger = object(&POD, "p", &owned_by("Job", "other.group/v1", "x"));
         let change = Change { before: None, after: Some(stranger) };
         assert!(woken(one(), watches(), &World::default(), &change).is_empty());
     }
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn labels_name_an_object_in_another_namespace_or_in_the_same() {
         let labels = json!({"labels": {"for": "x", "for-namespace": "far"}});
-        let change = Change { before: None, after: Some(object(&POD, "p", labels)) };
+        let change = Change { before: None, after: Some(object(&POD, "p", &labels)) };
         let by = |namespace| Watch { wakes: Wakes::Labels { namespace, name: "for" }, ..Watch::owned(POD) };
         let one = || Primary::One(JOB);
         let world = World::default();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_panic_about_whom_a_change_concerns_wakes_nobody_and_stops_nothing() {
-        let change = Change { before: None, after: Some(object(&POD, "p", json!({}))) };
+        let change = Change { before: None, after: Some(object(&POD, "p", &json!({}))) };
         let watches = vec![Watch::other(POD, |_, _| panic!("told to"))];
         assert!(woken(Primary::One(JOB), watches, &World::default(), &change).is_empty());
     }
@@ -289,9 +289,9 @@ mod tests {
     #[test]
     fn on_every_kind_an_end_wakes_owners_and_dependents() {
         let mut world = World::default();
-        world.put(object(&NODE, "node", json!({})));
-        world.put(object(&POD, "child", owned_by("Job", "batch/v1", "job")));
-        let job = object(&JOB, "job", owned_by("Node", "v1", "node"));
+        world.put(object(&NODE, "node", &json!({})));
+        world.put(object(&POD, "child", &owned_by("Job", "batch/v1", "job")));
+        let job = object(&JOB, "job", &owned_by("Node", "v1", "node"));
         let ended = Change { before: Some(Arc::clone(&job)), after: None };
         assert_eq!(
             woken(Primary::Every, vec![], &world, &ended),

@@ -168,10 +168,12 @@ impl Applying {
 
     /// Like `new`, with guards taken away: only for simulations that check that they notice.
     pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
-        let BoundPlan { machine, basis: _, resource_version, steps, notes, status, waiting: _, wake: _ } =
+        let BoundPlan { machine, basis: _, resource_version, mut steps, notes, status, waiting: _, wake: _ } =
             plan;
-        let releases = steps.iter().any(|step| matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_)));
+        let releases = steps.iter().any(is_release);
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
+        // What there is to say of an object is said before it may be gone: nobody would come back to say it.
+        let release = steps.iter().position(is_release).map(|at| steps.split_off(at)).unwrap_or_default();
         let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
         let confirm = guards.basis_check && needs_confirmed_basis(&about, &steps);
         let tasks = confirm
@@ -180,6 +182,7 @@ impl Applying {
             .chain(early.map(Task::Status))
             .chain(steps.into_iter().map(Task::Step))
             .chain(notes.into_iter().map(Task::Note))
+            .chain(release.into_iter().map(Task::Step))
             .chain(late.map(Task::Status))
             .collect();
         Self {
@@ -509,6 +512,11 @@ impl Applying {
             Asked::Note => format!("write an Event about {} {}", self.about.kind(), self.about.key()),
         }
     }
+}
+
+/// Whether the object may be gone after this step.
+fn is_release(step: &Step) -> bool {
+    matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_))
 }
 
 /// Whether a plan makes or removes other objects before anything else has compared the object's version.

@@ -1,6 +1,8 @@
 //! Many runs: seeds in, a report out.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::fault::{self, Injection};
@@ -75,9 +77,9 @@ impl Report {
 ///
 /// # Errors
 /// When even that one breaks a promise.
-pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Run> {
+pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Box<Run>> {
     let run = simulator.run(scenario, &Setup { keep_trace: true, ..Setup::plain() }, None);
-    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(run) }
+    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(Box::new(run)) }
 }
 
 /// What a seed means for a scenario: how many replicas, and which faults.
@@ -88,37 +90,83 @@ pub fn setup(seed: u64, requests: u32, guards: Guards) -> Setup {
     Setup { seed, replicas, faults, guards, keep_trace: false }
 }
 
-/// Runs a scenario for each seed until one fails.
+/// Runs a scenario for each seed, on all cores, until one fails. Which one is reported does not depend on who was faster:
+/// it is the first in order.
 pub fn seeds(
     simulator: Simulator,
     scenario: &Scenario,
-    seeds: impl IntoIterator<Item = u64>,
+    seeds: std::ops::RangeInclusive<u64>,
     guards: Guards,
     keep_trace: bool,
 ) -> Report {
     let start = Instant::now();
     let mut report = Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new() };
     match base(simulator, scenario) {
-        Err(Run { violations, trace, .. }) => {
+        Err(run) => {
+            let Run { violations, trace, .. } = *run;
             let (scenario, faults) = (scenario.name, vec![]);
             report.failure =
                 Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });
         }
         Ok((base, requests)) => {
-            for seed in seeds {
-                let setup = Setup { keep_trace, ..setup(seed, requests, guards) };
-                let run = simulator.run(scenario, &setup, Some(&base));
-                report.runs += 1;
-                report.trace = run.trace;
-                if let Some(first) = run.violations.first() {
-                    report.failure = Some(minimized(simulator, scenario, &setup, &base, first.oracle));
-                    break;
+            let setup = |seed| Setup { keep_trace, ..setup(seed, requests, guards) };
+            let search = Search {
+                next: AtomicU64::new(*seeds.start()),
+                runs: AtomicU64::new(0),
+                found: Mutex::new(None),
+            };
+            let last = *seeds.end();
+            let work = || search.work(last, |seed| simulator.run(scenario, &setup(seed), Some(&base)));
+            let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+            std::thread::scope(|scope| {
+                for _ in 1..threads.min(usize::try_from(last - seeds.start()).unwrap_or(threads)) {
+                    scope.spawn(work);
                 }
-            }
+                report.trace = work();
+            });
+            report.runs = search.runs.into_inner();
+            let found = search.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+            report.failure =
+                found.map(|(seed, oracle)| minimized(simulator, scenario, &setup(seed), &base, oracle));
         }
     }
     report.took = start.elapsed();
     report
+}
+
+/// What the threads of a campaign share.
+struct Search {
+    next: AtomicU64,
+    runs: AtomicU64,
+    /// The first seed that failed, and the promise it broke.
+    found: Mutex<Option<(u64, Oracle)>>,
+}
+
+impl Search {
+    /// Takes seeds until none is left, or one before them has failed. Returns the last run's trace.
+    fn work(&self, last: u64, run: impl Fn(u64) -> Run) -> Vec<String> {
+        let mut trace = Vec::new();
+        loop {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            let found = self.found();
+            if seed > last || found.is_some_and(|(first, _)| first < seed) {
+                return trace;
+            }
+            let run = run(seed);
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            trace = run.trace;
+            if let Some(violation) = run.violations.first() {
+                let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+                if found.is_none_or(|(first, _)| seed < first) {
+                    *found = Some((seed, violation.oracle));
+                }
+            }
+        }
+    }
+
+    fn found(&self) -> Option<(u64, Oracle)> {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Leaves out faults while the same promise is still broken.

@@ -4,6 +4,7 @@
 //! them until only those that matter are left.
 
 use std::fmt;
+use std::time::Duration;
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +62,29 @@ impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "request {}: {}", self.at, self.fault)
     }
+}
+
+/// Whether the clock jumps in a run.
+pub fn jumps(faults: &[Injection]) -> bool {
+    faults.iter().any(|injection| matches!(injection.fault, Fault::ClockJump { .. }))
+}
+
+/// How far the clock is set back in a run, all together: so much longer everything may take.
+pub fn set_back(faults: &[Injection]) -> Duration {
+    let back = |injection: &Injection| match injection.fault {
+        Fault::ClockJump { seconds } => u64::from(seconds.min(0).unsigned_abs()),
+        Fault::CrashBefore
+        | Fault::CrashAfter
+        | Fault::ReplyLost
+        | Fault::Timeout
+        | Fault::Conflict
+        | Fault::TooManyRequests
+        | Fault::ServerError
+        | Fault::ServerErrorAfterwards
+        | Fault::Gone
+        | Fault::Duplicate => 0,
+    };
+    Duration::from_secs(faults.iter().map(back).sum())
 }
 
 /// The most faults in one run: with more, runs mostly repeat the same few first requests.

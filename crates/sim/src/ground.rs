@@ -1,11 +1,12 @@
 //! The ground a simulated world stands on: one real API server in memory, its clock, and all that ever happened on it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{Method, Request};
 use jiff::Timestamp;
+use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;
 use pawl_api::meta::{Kind, names};
 use pawl_apiserver::{ChangeType, Env, Ids, Server};
 use pawl_engine::Clock;
@@ -26,7 +27,12 @@ pub struct SimEnv {
 #[derive(Debug)]
 struct EnvState {
     now: Now,
+    /// How often each object has been made; how often a generated name was asked for.
     made: BTreeMap<String, u32>,
+    named: u32,
+    /// Where to look what has been made: a create that fails makes nothing.
+    server: Option<Server>,
+    seen: u64,
 }
 
 /// Where the server's time comes from.
@@ -40,7 +46,15 @@ enum Now {
 
 impl SimEnv {
     fn new() -> Self {
-        Self { state: Mutex::new(EnvState { now: Now::Set(DAWN), made: BTreeMap::new() }) }
+        let (made, named, server, seen) = (BTreeMap::new(), 0, None, 0);
+        Self { state: Mutex::new(EnvState { now: Now::Set(DAWN), made, named, server, seen }) }
+    }
+
+    /// One that goes on from here by itself.
+    fn copy(&self) -> Self {
+        let from = self.state();
+        let (made, named, seen) = (from.made.clone(), from.named, from.seen);
+        Self { state: Mutex::new(EnvState { now: Now::Set(DAWN), made, named, server: None, seen }) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, EnvState> {
@@ -66,7 +80,8 @@ impl Env for SimEnv {
 
     fn uid(&self, of: &str) -> String {
         let mut state = self.state();
-        let count = state.made.entry(of.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+        state.count_made();
+        let count = state.made.get(of).copied().unwrap_or_default() + 1;
         let hex = names::hash(&[of, &count.to_string()], 32);
         let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
         format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
@@ -74,21 +89,23 @@ impl Env for SimEnv {
 
     fn suffix(&self) -> String {
         let mut state = self.state();
-        let count = state.made.entry("generateName".to_owned()).and_modify(|count| *count += 1).or_insert(1);
-        format!("{count:05}")
+        state.named += 1;
+        format!("{:05}", state.named)
     }
 }
 
-/// The definitions that scenarios use, made once.
-fn crds() -> &'static [Value] {
-    static CRDS: std::sync::LazyLock<Vec<Value>> = std::sync::LazyLock::new(|| {
-        let used = |name: &str| name.ends_with("terrakojo.io");
-        let all = pawl_api::crds::all().into_iter();
-        all.filter(|crd| crd.metadata.name.as_deref().is_some_and(used))
-            .filter_map(|crd| serde_json::to_value(crd).ok())
-            .collect()
-    });
-    &CRDS
+impl EnvState {
+    fn count_made(&mut self) {
+        let changes = self.server.as_ref().and_then(|server| server.changes(self.seen).ok());
+        for change in changes.into_iter().flatten() {
+            self.seen = change.revision();
+            if change.change() == ChangeType::Added {
+                let object = change.object();
+                let name = format!("{}/{}/{}", change.ids().plural, object.namespace, object.name);
+                *self.made.entry(name).or_default() += 1;
+            }
+        }
+    }
 }
 
 /// What happened to one object, once.
@@ -116,33 +133,40 @@ pub struct Ground {
 }
 
 impl Ground {
-    pub fn new(keep_trace: bool) -> Self {
-        let env = Arc::new(SimEnv::new());
-        let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
-        let revision = 0;
-        let trace = SharedTrace::new(keep_trace);
-        let mut ground = Self {
+    /// A fresh world, with Pawl's own kinds installed or without.
+    pub fn new(own_kinds: bool, keep_trace: bool) -> Self {
+        static BARE: LazyLock<Ground> = LazyLock::new(|| Ground::make(false));
+        static INSTALLED: LazyLock<Ground> = LazyLock::new(|| Ground::make(true));
+        let base: &Ground = if own_kinds { &INSTALLED } else { &BARE };
+        let env = Arc::new(base.env.copy());
+        let server = base.server.fork(Arc::clone(&env) as Arc<dyn Env>);
+        env.state().server = Some(server.clone());
+        Self {
             server,
             env,
-            history: Vec::new(),
-            by_kind: BTreeMap::new(),
-            live: BTreeMap::new(),
-            revision,
-            trace,
-        };
-        ground.catch_up();
-        ground
+            history: base.history.clone(),
+            by_kind: base.by_kind.clone(),
+            live: base.live.clone(),
+            revision: base.revision,
+            trace: SharedTrace::new(keep_trace),
+        }
     }
 
-    /// A ground on which Pawl's own kinds are installed.
-    pub fn with_kinds(keep_trace: bool) -> Self {
-        let mut ground = Self::new(keep_trace);
-        for crd in crds() {
-            if let Err(status) = ground.server.install_crd(crd.clone()) {
-                ground.trace.line(|| format!("a definition was refused: {status:?}"));
+    fn make(own_kinds: bool) -> Self {
+        let env = Arc::new(SimEnv::new());
+        let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
+        let trace = SharedTrace::new(true);
+        for crd in pawl_api::crds::all().into_iter().filter(|_| own_kinds) {
+            let made = serde_json::to_value(crd).map(|crd| server.install_crd(crd));
+            if !matches!(made, Ok(Ok(()))) {
+                trace.line(|| format!("a definition was refused: {made:?}"));
             }
         }
+        let (history, by_kind, live) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut ground = Self { server, env, history, by_kind, live, revision: 0, trace };
         ground.catch_up();
+        // What was made before the world begins is not counted in it.
+        ground.env.state().seen = ground.revision;
         ground
     }
 
@@ -179,6 +203,10 @@ impl Ground {
         for change in changes {
             self.revision = change.revision();
             let kind = kind_of(change.ids());
+            // Definitions are large, and no subject of a scenario.
+            if kind == CUSTOM_RESOURCE_DEFINITION {
+                continue;
+            }
             let Ok(object) = Object::new(kind.clone(), change.value()) else { continue };
             self.by_kind.entry(kind.clone()).or_default().push(self.history.len());
             let kept = self.live.entry(kind).or_default();
@@ -198,19 +226,31 @@ impl Ground {
         self.live.get(kind)?.get(&Key::new(Some(namespace), name))
     }
 
-    pub fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn all<'a>(&'a self, kind: &Kind) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         self.live.get(kind).into_iter().flat_map(BTreeMap::values)
     }
 }
 
-fn kind_of(ids: &Ids) -> Kind {
-    Kind {
-        group: ids.group.to_string().into(),
-        version: ids.version.to_string().into(),
-        kind: ids.kind.to_string().into(),
-        plural: ids.plural.to_string().into(),
-        namespaced: ids.namespaced,
+impl Drop for Ground {
+    /// The server holds its environment, and the environment the server.
+    fn drop(&mut self) {
+        self.env.state().server = None;
     }
+}
+
+/// The kind as data that costs nothing to copy. There are as many as the server has resources, so each is made once and
+/// kept for the life of the process.
+fn kind_of(ids: &Ids) -> Kind {
+    static KNOWN: LazyLock<Mutex<BTreeMap<(String, String), Kind>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keep = |text: &Arc<str>| -> &'static str { Box::leak(text.to_string().into_boxed_str()) };
+    known
+        .entry((ids.api_version(), ids.plural.to_string()))
+        .or_insert_with(|| {
+            let (group, version) = (keep(&ids.group), keep(&ids.version));
+            Kind::of(group, version, keep(&ids.kind), keep(&ids.plural), ids.namespaced)
+        })
+        .clone()
 }
 
 /// What was done in which order: the same seed gives the same hash. Clones write to the same record.

@@ -15,7 +15,7 @@ use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
 
-use crate::fault::{Fault, Injection};
+use crate::fault::{self, Fault, Injection};
 use crate::ground::{DAWN, Ground};
 use crate::kubelet;
 use crate::mutant::Guards;
@@ -85,9 +85,9 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
-    let ground =
-        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
+    let ground = Ground::new(scenario.own_kinds, setup.keep_trace);
     let replicas =
         (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
     let mut world = World {
@@ -140,7 +140,7 @@ impl World<'_> {
             actions.extend(kinds.into_iter().map(|kind| Action::Deliver(index, kind)));
             actions.extend(replica.startable().map(|item| Action::Look(index, item.clone())));
         }
-        actions.extend((0..kubelet::moves(&self.ground).len()).map(Action::Node));
+        actions.extend((0..kubelet::movable(&self.ground).count()).map(Action::Node));
         if self.script.front().is_some_and(|deed| (deed.when)(&self.ground)) {
             actions.push(Action::Script);
         }
@@ -159,7 +159,9 @@ impl World<'_> {
                 }
             }
             Action::Node(index) => {
-                if let Some(request) = kubelet::moves(&self.ground).into_iter().nth(index) {
+                let request =
+                    kubelet::movable(&self.ground).nth(index).map(|pod| kubelet::step(&self.ground, pod));
+                if let Some(request) = request {
                     self.ground.send("node", request);
                 }
             }
@@ -272,7 +274,8 @@ impl World<'_> {
     /// Moves on to the next timer; false when there is none within reach.
     fn advance_clock(&mut self) -> bool {
         let next = self.replicas.iter().filter_map(Replica::next_timer).min();
-        let end = DAWN.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
+        let reach = HORIZON + fault::set_back(&self.setup.faults);
+        let end = DAWN.checked_add(reach).unwrap_or(Timestamp::MAX);
         match next {
             Some(at) if at <= end => {
                 self.ground.env.set(at.max(self.ground.now()));

@@ -12,22 +12,29 @@ use serde_json::{Value, json};
 
 use crate::ground::{Ground, request};
 
-/// What the node would do next with each pod: in pod order, at most one thing each.
-pub fn moves(ground: &Ground) -> Vec<Request<Vec<u8>>> {
-    ground.all(&POD).filter_map(|pod| next(ground, pod)).collect()
+/// The pods with which the node would do something next, in pod order.
+pub fn movable(ground: &Ground) -> impl Iterator<Item = &Arc<Object>> {
+    ground.all(&POD).filter(|pod| match phase(pod) {
+        "Pending" => true,
+        "Running" => pod.is_deleting() || exit_code(pod).is_some(),
+        _ => false,
+    })
 }
 
-fn next(ground: &Ground, pod: &Arc<Object>) -> Option<Request<Vec<u8>>> {
-    let phase = pod.status().get("phase").and_then(Value::as_str).unwrap_or("Pending");
-    let status = match phase {
-        "Pending" => json!({"phase": "Running", "startTime": ground.now().to_string(),
-            "conditions": [{"type": "Ready", "status": "True"}]}),
+/// What the node does with a pod.
+pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
+    let status = match phase(pod) {
         "Running" if pod.is_deleting() => ended(ground, pod, 143),
-        "Running" => ended(ground, pod, exit_code(pod)?),
-        _ => return None,
+        "Running" => ended(ground, pod, exit_code(pod).unwrap_or_default()),
+        _ => json!({"phase": "Running", "startTime": ground.now().to_string(),
+            "conditions": [{"type": "Ready", "status": "True"}]}),
     };
     let path = format!("{}/status", POD.path(pod.namespace(), Some(pod.name())));
-    Some(request(Method::PATCH, &path, "application/merge-patch+json", &json!({"status": status})))
+    request(Method::PATCH, &path, "application/merge-patch+json", &json!({"status": status}))
+}
+
+fn phase(pod: &Object) -> &str {
+    pod.status().get("phase").and_then(Value::as_str).unwrap_or("Pending")
 }
 
 fn exit_code(pod: &Object) -> Option<i64> {

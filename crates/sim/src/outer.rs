@@ -22,7 +22,7 @@ use pawl_engine::{Clock as _, Engine, VirtualClock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::ground::{DAWN, Ground, SharedTrace};
 use crate::inner::{Run, Setup};
 use crate::kubelet;
@@ -44,6 +44,7 @@ type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(scenario, setup, base)),
@@ -59,8 +60,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
 }
 
 async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let mut ground =
-        if scenario.own_kinds { Ground::with_kinds(setup.keep_trace) } else { Ground::new(setup.keep_trace) };
+    let mut ground = Ground::new(scenario.own_kinds, setup.keep_trace);
     let clock = Arc::new(VirtualClock::starting_at(DAWN));
     ground.env.follow(Arc::clone(&clock) as Arc<dyn pawl_engine::Clock>);
     let shared = Arc::new(Shared {
@@ -96,17 +96,18 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
 async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<Violation> {
     let mut script: std::collections::VecDeque<_> = (scenario.script)().into();
     let start = Instant::now();
+    let settled = SETTLED + fault::set_back(&shared.setup.faults);
     let (mut seen, mut changed) = (ground.revision(), Instant::now());
     loop {
         ground.catch_up();
         if ground.revision() != seen {
             (seen, changed) = (ground.revision(), Instant::now());
         }
-        let moves = kubelet::moves(ground);
+        let moves: Vec<_> = kubelet::movable(ground).cloned().collect();
         let ready = script.front().is_some_and(|deed| (deed.when)(ground));
         let choices = moves.len() + usize::from(ready);
         if choices == 0 {
-            if changed.elapsed() > SETTLED {
+            if changed.elapsed() > settled {
                 break;
             }
             if start.elapsed() > HORIZON {
@@ -121,7 +122,8 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
             (Duration::from_millis(state.rng.u64(1..40)), state.rng.usize(0..choices))
         };
         match moves.into_iter().nth(pick) {
-            Some(request) => {
+            Some(pod) => {
+                let request = kubelet::step(ground, &pod);
                 ground.send("node", request);
             }
             None => {
@@ -143,7 +145,7 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
     }
     // The slow resync has passed in the meantime, and has had nothing to say either.
     let silent = shared.state().last_write.elapsed();
-    if silent < SETTLED {
+    if silent < settled {
         let what = format!("a write was tried {silent:?} ago, long after the last change");
         violations.push(Violation { oracle: Oracle::Quiet, what });
     }

@@ -225,10 +225,8 @@ impl Replica {
     fn has_seen(&self, written: &Written) -> bool {
         let Written { kind, key, uid, resource_version, deleted } = written;
         let progress = self.progress.get(kind).copied().unwrap_or_default();
-        if let Ok(version) = resource_version.parse::<u64>() {
-            if progress >= version {
-                return true;
-            }
+        if resource_version.parse::<u64>().is_ok_and(|version| progress >= version) {
+            return true;
         }
         match self.caches.get(kind, key) {
             None => *deleted,

@@ -15,6 +15,9 @@ pub struct Scenario {
     pub about: &'static str,
     /// Whether Pawl's own kinds are installed; a world without them starts faster.
     pub own_kinds: bool,
+    /// Whether what happens depends on how late it is. Then a run in which the clock jumps may rightly end otherwise than
+    /// the plain one, and only what holds for every run is asked of it.
+    pub timed: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,
@@ -32,8 +35,11 @@ impl std::fmt::Debug for Scenario {
 /// meet the same situation, however the machinery got there.
 pub struct Deed {
     pub when: Box<dyn Fn(&Ground) -> bool>,
-    pub request: Box<dyn Fn(&Ground) -> Request<Vec<u8>>>,
+    pub request: Box<Asks>,
 }
+
+/// What a deed sends, given the world as it is.
+pub type Asks = dyn Fn(&Ground) -> Request<Vec<u8>>;
 
 impl std::fmt::Debug for Deed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

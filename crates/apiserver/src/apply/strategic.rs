@@ -322,7 +322,6 @@ fn settled_items(items: Vec<Value>, depth: usize) -> Result<Vec<Value>, Strategi
 }
 
 #[cfg(test)]
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use super::*;
     use crate::schema::builtin;

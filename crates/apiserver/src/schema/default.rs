@@ -78,7 +78,6 @@ fn drop_nulls(node: &Node, value: &mut Value, depth: usize) {
 }
 
 #[cfg(test)]
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 mod tests {
     use crate::schema::Schema;
     use serde_json::{Value, json};

@@ -438,7 +438,7 @@ mod tests {
     fn rule() -> impl Strategy<Value = Value> {
         soup().prop_map(|words| match words {
             Value::String(s) => json!({ "rule": s }),
-            other => json!({"rule": "self.a == oldSelf.a", "messageExpression": "string(self.a)", "optionalOldSelf": other}),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => json!({"rule": "self.a == oldSelf.a", "messageExpression": "string(self.a)", "optionalOldSelf": other}),
         })
     }
 

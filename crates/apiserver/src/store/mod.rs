@@ -233,6 +233,28 @@ impl Store {
         Store { shared: Arc::new(Shared::new(limits)), journal: Box::new(MemoryJournal) }
     }
 
+    /// A copy, in memory, of what is visible; it goes its own way from here. Objects are shared, not copied.
+    pub(crate) fn fork(&self) -> Store {
+        let store = Store::in_memory(self.shared.limits);
+        let from = self.shared.visible();
+        let tables = from.tables.iter().map(|(name, table)| {
+            let changed =
+                Arc::new(Topic { revision: table.changed.revision().into(), waiting: Notify::new() });
+            (name.clone(), Table { objects: table.objects.clone(), log: table.log.clone(), changed })
+        });
+        let copy = Visible {
+            revision: from.revision,
+            compacted: from.compacted,
+            tables: tables.collect(),
+            log: from.log.clone(),
+            log_bytes: from.log_bytes,
+        };
+        store.shared.writer().revision = copy.revision;
+        store.shared.progress.send_replace(Progress { revision: copy.revision, failed: None });
+        *store.shared.visible.write().unwrap_or_else(PoisonError::into_inner) = copy;
+        store
+    }
+
     /// A store in files, as it was left.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
         let shared = Arc::new(Shared::new(options.limits));

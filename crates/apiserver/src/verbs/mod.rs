@@ -146,6 +146,11 @@ impl Core {
         }
     }
 
+    /// A copy in memory that goes its own way, with definitions compiled already.
+    pub(crate) fn fork(&self, env: Arc<dyn Env>) -> Core {
+        Core { store: self.store.fork(), env, registry: RwLock::new(self.registry()) }
+    }
+
     /// The resources as of the last visible definition.
     pub(crate) fn registry(&self) -> Arc<Registry> {
         let now = self.store.table_revision(crd::TABLE);

@@ -47,7 +47,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
-    logging::start(&args.logging)?;
+    logging::start(&args.logging, "warn")?;
     let directory = prepare(&args.data_dir)?;
     let store = directory.join("store");
     let server = Server::open(&store, Arc::new(RealEnv), Options::default())

@@ -1,5 +1,13 @@
 //! The loop on the in-process API server, in paused time: what it promises when the network and the objects misbehave.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "what helps a test fails as a test does"
+)]
+
 mod cluster;
 mod lab;
 mod leading;

@@ -146,25 +146,36 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
     if let Found::Missing = observed.branch {
         return without_branch(observed);
     }
-    let report = Report::of(observed, now);
+    let mut report = Report::of(observed, now);
     if report.status.phase.is_some_and(WorkflowPhase::is_terminal) {
         return Plan::rest();
     }
     match (&observed.job, report.status.job_ref.clone()) {
         (Some((job, _)), _) if !is_ours(observed, job) => {
-            let owner = job.controller().map_or("nobody", |owner| owner.uid.as_str());
-            let message = format!("Job {} exists and belongs to {owner}, not to this Workflow", job.key());
-            report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message)
+            // Whether the template is there no longer matters, and nobody will look again.
+            condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
+            still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, not_ours(observed)), job)
         }
         (Some((job, _)), Some(made)) if !made.uid.is_empty() && made.uid != job.uid() => {
             let message = format!("Job {} is not the one that was made ({})", job.key(), made.uid);
-            report.ends(WorkflowPhase::Failed, Reason::JobVanished, message)
+            still_so(report.ends(WorkflowPhase::Failed, Reason::JobVanished, message), job)
         }
         // What made the Job had passed the gate, whether or not the status that said so was lost.
         (Some((object, job)), _) => follow(observed, report, object, job, now).gate(valid(observed)),
         (None, Some(made)) => vanished(observed, report, made),
         (None, None) => start(observed, report, now),
     }
+}
+
+/// An end that follows from a Job as it was seen: a cache that shows one that is gone by now must not end anything.
+fn still_so(mut plan: Plan<WorkflowStatus>, job: &Arc<Object>) -> Plan<WorkflowStatus> {
+    let resource_version = job.resource_version().to_owned();
+    plan.steps.insert(0, Step::ConfirmUnchanged { target: job.reference(), resource_version });
+    plan
+}
+
+fn not_ours(observed: &Observed) -> String {
+    format!("Job {} exists and belongs to somebody else", observed.me.key())
 }
 
 /// The seed's rule: a Workflow without its Branch has no purpose. A cache is no proof that there is none.
@@ -316,8 +327,13 @@ fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<Workfl
         let plan = report.goes_on(WorkflowPhase::Pending, Reason::QuotaExceeded, failure.message.clone());
         return plan.waiting(Waiting::Time { at, why }).wake_at(at);
     }
+    let mut report = report;
     let reason = match failure.reason.as_str() {
-        "OwnershipMismatch" => Reason::OwnershipMismatch,
+        "OwnershipMismatch" => {
+            condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
+            let message = not_ours(report.observed);
+            return report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message);
+        }
         "Forbidden" => Reason::JobForbidden,
         "Invalid" | "BadRequest" => Reason::JobInvalid,
         _ => Reason::JobCreationFailed,

@@ -1,6 +1,11 @@
 //! Do pods really run? Processes of this machine, through an API server in this process.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what helps a test fails as a test does"
+)]
 
 mod faults;
 mod isolation;

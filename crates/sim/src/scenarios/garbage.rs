@@ -16,6 +16,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage",
             about: "children go after their owner, and grandchildren after them",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 let mut script = family();
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage-foreground",
             about: "an owner deleted in the foreground goes last",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 let mut script = family();
@@ -49,6 +51,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage-orphan",
             about: "orphaned children stay, without the reference",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 let mut script = family();
@@ -61,6 +64,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage-two-owners",
             about: "a child of two owners stays while one is there",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 vec![
@@ -76,6 +80,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage-other-kind",
             about: "an owner that the cache has not seen yet is not an owner that is gone",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 let secret = json!({"metadata": {"name": "owner", "namespace": "default"}});
@@ -87,6 +92,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "garbage-namesake",
             about: "a child made anew under a new owner of the same name is nobody's garbage",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 vec![

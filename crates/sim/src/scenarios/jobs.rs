@@ -17,6 +17,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job",
             about: "three completions, two at a time",
             own_kinds: false,
+            timed: false,
             machines,
             script: || vec![job(json!({"completions": 3, "parallelism": 2}), &["exit", "0"])],
             ends_with: |ground| {
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job-retry",
             about: "a failing pod is replaced as often as backoffLimit allows, no oftener",
             own_kinds: false,
+            timed: false,
             machines,
             script: || vec![job(json!({"backoffLimit": 2}), &["exit", "1"])],
             ends_with: |ground| {
@@ -39,6 +41,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job-deadline",
             about: "a hanging pod is stopped at activeDeadlineSeconds",
             own_kinds: false,
+            timed: true,
             machines,
             script: || vec![job(json!({"activeDeadlineSeconds": 600}), &["hang"])],
             ends_with: |ground| ended(ground, "Failed"),
@@ -47,6 +50,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job-suspend",
             about: "a suspended Job starts nothing until it is resumed",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 vec![
@@ -64,6 +68,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job-ttl",
             about: "a finished Job goes after its time, with its pods",
             own_kinds: false,
+            timed: false,
             machines,
             script: || vec![job(json!({"ttlSecondsAfterFinished": 60}), &["exit", "0"])],
             ends_with: |ground| {
@@ -75,6 +80,7 @@ pub(super) fn all() -> Vec<Scenario> {
             name: "job-delete",
             about: "a Job deleted while it runs takes its pods along",
             own_kinds: false,
+            timed: false,
             machines,
             script: || {
                 vec![

@@ -6,3 +6,4 @@ mod faults;
 mod mutants;
 mod oracles;
 mod permissions;
+mod regressions;

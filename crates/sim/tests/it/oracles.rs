@@ -67,6 +67,7 @@ fn scenario(machines: fn(Guards) -> Vec<AnyMachine>) -> Scenario {
         name: "test",
         about: "",
         own_kinds: false,
+        timed: false,
         machines,
         script: one_config_map,
         ends_with: |_| Ok(()),
@@ -115,7 +116,7 @@ fn another_end_and_other_effects_than_the_plain_runs_are_noticed() {
 
 #[test]
 fn an_orphan_is_noticed() {
-    let mut ground = Ground::new(false);
+    let mut ground = Ground::new(false, false);
     let owner =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "x", "controller": true});
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -127,7 +128,7 @@ fn an_orphan_is_noticed() {
 
 #[test]
 fn an_illegal_phase_move_is_noticed_even_if_somebody_else_made_it() {
-    let mut ground = Ground::with_kinds(false);
+    let mut ground = Ground::new(true, false);
     let kind = pawl_api::git::workflow::KIND;
     let spec = json!({"owner": "a", "repository": "r", "branch": "b", "sha": "a".repeat(40), "template": "t", "path": "p"});
     let manifest = json!({"apiVersion": kind.api_version(), "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec});

@@ -105,10 +105,11 @@ impl Seen {
         init.iter().chain(main)
     }
 
+    /// Why a Pod must go depends on what it was seen doing: one that has ended meanwhile has a result to be counted.
     pub(super) fn delete(&self) -> Step {
         Step::Delete {
             target: self.object.reference(),
-            resource_version: None,
+            resource_version: Some(self.object.resource_version().to_owned()),
             propagation: Propagation::Background,
             only_if_gone: vec![],
         }

@@ -1,0 +1,46 @@
+//! Seeds that once broke a promise, and what they taught. They keep it now.
+
+use pawl_sim::campaign::{self, Simulator};
+use pawl_sim::mutant::Guards;
+use pawl_sim::scenarios;
+
+fn keeps(simulator: Simulator, scenario: &str, seed: u64) {
+    let scenario = scenarios::find(scenario).unwrap();
+    let report = campaign::seeds(simulator, &scenario, seed..=seed, Guards::default(), false);
+    assert_eq!(report.runs, 1);
+    assert!(report.failure.is_none(), "{}", report.failure.unwrap());
+}
+
+#[test]
+fn a_replica_that_still_sees_a_job_suspended_deletes_no_pod() {
+    keeps(Simulator::Inner, "job-suspend", 10);
+}
+
+#[test]
+fn a_job_whose_result_is_not_seen_yet_starts_no_other_pod() {
+    keeps(Simulator::Inner, "job-ttl", 67);
+}
+
+#[test]
+fn a_pod_that_has_ended_meanwhile_is_counted_not_deleted() {
+    keeps(Simulator::Inner, "workflow", 90);
+    keeps(Simulator::Inner, "job-retry", 106);
+    keeps(Simulator::Outer, "job", 3);
+}
+
+#[test]
+fn a_status_lost_in_a_crash_still_says_that_the_template_was_found() {
+    keeps(Simulator::Inner, "workflow", 2);
+    keeps(Simulator::Inner, "workflow-late-template", 2);
+}
+
+#[test]
+fn a_namesakes_job_that_is_gone_ends_nothing() {
+    keeps(Simulator::Inner, "workflow-namesake", 966);
+}
+
+#[test]
+fn a_deadline_survives_a_lost_write_and_a_clock_that_jumps() {
+    keeps(Simulator::Inner, "job-deadline", 114);
+    keeps(Simulator::Outer, "job-deadline", 15);
+}
