@@ -26,33 +26,33 @@ fn plain_roles() -> Vec<Value> {
     let discovery = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
     let discovery: Vec<&str> = discovery.into_iter().chain(alive).collect();
     vec![
-        role("cluster-admin", json!([rule(&["*"], &["*"], &["*"]), urls(&["*"], &["*"])])),
-        role("system:discovery", json!([urls(&["get"], &discovery)])),
-        role("system:public-info-viewer", json!([urls(&["get"], &alive)])),
+        role("cluster-admin", &[rule(&["*"], &["*"], &["*"]), urls(&["*"], &["*"])]),
+        role("system:discovery", &[urls(&["get"], &discovery)]),
+        role("system:public-info-viewer", &[urls(&["get"], &alive)]),
         role(
             "system:monitoring",
-            json!([urls(
+            &[urls(
                 &["get"],
-                &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"]
-            )]),
+                &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"],
+            )],
         ),
         role(
             "system:basic-user",
-            json!([
+            &[
                 rule(
                     &["create"],
                     &["authorization.k8s.io"],
-                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
+                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
                 ),
                 rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
-            ]),
+            ],
         ),
         role(
             "system:auth-delegator",
-            json!([
+            &[
                 rule(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
                 rule(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
-            ]),
+            ],
         ),
     ]
 }
@@ -66,7 +66,7 @@ fn aggregated_roles() -> Vec<Value> {
         ("system:aggregate-to-edit", "edit", &edit),
         ("system:aggregate-to-admin", "admin", &admin),
     ];
-    let parts = parts.map(|(name, to, rules)| labelled(role(name, json!(rules)), to));
+    let parts = parts.map(|(name, to, rules)| labelled(role(name, rules), to));
     let edits = [edit, view.clone()].concat();
     let wholes = [
         ("view", Some("edit"), view),
@@ -74,7 +74,7 @@ fn aggregated_roles() -> Vec<Value> {
         ("admin", None, [admin, edits].concat()),
     ];
     let wholes = wholes.map(|(name, into, rules)| {
-        let mut whole = role(name, json!(rules));
+        let mut whole = role(name, &rules);
         let label = aggregate_label(name);
         if let Some(whole) = whole.as_object_mut() {
             let selectors = json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
@@ -199,7 +199,7 @@ fn bindings() -> Vec<Value> {
     bound.collect()
 }
 
-fn role(name: &str, rules: Value) -> Value {
+fn role(name: &str, rules: &[Value]) -> Value {
     let metadata = metadata(name);
     json!({"metadata": metadata, "rules": rules})
 }

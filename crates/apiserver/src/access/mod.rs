@@ -29,13 +29,15 @@ pub(crate) use defaults::objects as default_objects;
 pub(crate) use escalation::refuse_escalation;
 pub(crate) use identity::Identity;
 pub(crate) use policy::Policy;
+#[cfg(test)]
+pub(crate) use request::attributes;
 pub(crate) use reviews::{Review, answer as review};
+pub(crate) use rules::Attributes;
 pub use token::{SigningKey, SigningKeyError};
 pub(crate) use token_request::answer as request_token;
 
 use crate::status::Status;
 use crate::verbs::{Call, Core};
-use rules::Attributes;
 use token::{ISSUER, TokenError};
 
 /// Who may come in over a socket.

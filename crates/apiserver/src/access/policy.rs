@@ -148,6 +148,10 @@ impl Policy {
         if cluster_role {
             return self.cluster_rules.get(name).cloned();
         }
+        // A Role is in a namespace, and a binding reaches no other one by the name it writes.
+        if namespace.is_empty() || name.contains('/') {
+            return None;
+        }
         let (_, role) = self.roles.get(&crate::store::key(namespace, name))?;
         Some(role.rules.clone())
     }
@@ -331,6 +335,10 @@ mod tests {
                    "subjects": [{"kind": "User", "name": "dan"}]}),
         );
         let policy = server.core().policy();
+        assert!(
+            policy.role_rules(false, "", "default/r").is_none(),
+            "a Role is reached from its namespace alone"
+        );
         for (who, namespace, allowed) in [
             (user("ann", &[]), "default", true),
             (user("ann", &[]), "kube-public", false),

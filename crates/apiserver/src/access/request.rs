@@ -10,7 +10,7 @@ use crate::status::Status;
 /// The attributes of a request, as Kubernetes derives them.
 ///
 /// Paths are taken apart by the same function that routes them: what is asked about is what will be done.
-pub(super) fn attributes(request: &Parts) -> Result<Attributes, Status> {
+pub(crate) fn attributes(request: &Parts) -> Result<Attributes, Status> {
     let path = request.uri.path();
     let parts = segments(path)?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -162,7 +162,7 @@ mod tests {
         server
     }
 
-    fn request(server: &Server, spec: Value) -> (u16, Value) {
+    fn request(server: &Server, spec: &Value) -> (u16, Value) {
         post(server, &format!("{ACCOUNTS}/bot/token"), &json!({"spec": spec}))
     }
 
@@ -179,7 +179,7 @@ mod tests {
             (json!(i64::MAX), Err(422)),
             (json!("long"), Err(400)),
         ] {
-            let (code, made) = request(&server, json!({"expirationSeconds": asked}));
+            let (code, made) = request(&server, &json!({"expirationSeconds": asked}));
             match want {
                 Ok(seconds) => {
                     assert_eq!((code, &made["spec"]["expirationSeconds"]), (201, &json!(seconds)), "{made}");
@@ -188,7 +188,7 @@ mod tests {
                 Err(want) => assert_eq!(code, want, "{asked}: {made}"),
             }
         }
-        let (_, made) = request(&server, json!({}));
+        let (_, made) = request(&server, &json!({}));
         assert_eq!(made["status"]["expirationTimestamp"], "2026-01-01T01:00:00Z");
         let absent = post(&server, &format!("{ACCOUNTS}/absent/token"), &json!({"spec": {}}));
         assert_eq!(absent.0, 404);
@@ -200,7 +200,7 @@ mod tests {
         let secret = json!({"metadata": {"name": "s"}});
         assert_eq!(post(&server, "/api/v1/namespaces/default/secrets", &secret).0, 201);
         let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": "s"}});
-        let (code, made) = request(&server, bound);
+        let (code, made) = request(&server, &bound);
         assert_eq!(code, 201, "{made}");
         let review = || {
             let spec = json!({"spec": {"token": made["status"]["token"]}});
@@ -225,7 +225,7 @@ mod tests {
         pod("foreign", "other");
         let to = |kind: &str, name: &str, uid: &str| {
             let bound = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid});
-            request(&server, json!({"boundObjectRef": bound})).0
+            request(&server, &json!({"boundObjectRef": bound})).0
         };
         assert_eq!(to("Pod", "own", ""), 201);
         assert_eq!(to("Pod", "own", "another"), 409);

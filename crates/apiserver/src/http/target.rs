@@ -135,3 +135,61 @@ fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource
         _ => Err(Status::no_such_resource()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Attributes, attributes};
+    use http::Request;
+
+    /// Whoever is allowed what a request seems to be must not get something else done by it.
+    #[test]
+    fn what_is_done_is_what_permission_was_asked_for() {
+        let registry = Registry::new(&[], 0, None);
+        let mut seen = 0;
+        for (group, found) in registry.groups() {
+            for version in &found.versions {
+                for plural in version.resources.keys() {
+                    let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+                    for place in ["", "/namespaces/ns", "//namespaces/%6es"] {
+                        for tail in
+                            ["", "/", "/x", "/%78", "/x/status", "/x/scale", "/x/finalize", "/x/token"]
+                        {
+                            for query in ["", "?watch=1", "?watch=false"] {
+                                let path = format!("{root}/{}{place}/{plural}{tail}{query}", version.name);
+                                seen += compare(&path, &registry);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(seen > 1_000, "{seen} requests lead somewhere");
+    }
+
+    fn compare(path: &str, registry: &Registry) -> usize {
+        let mut seen = 0;
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let request = Request::builder().method(method).uri(path).body(()).unwrap();
+            let (parts, ()) = request.into_parts();
+            let query = Query::parse(parts.uri.query().unwrap_or_default()).unwrap();
+            let Ok(Target::Resource(done)) = find(&parts.method, parts.uri.path(), &query, registry) else {
+                continue;
+            };
+            let ids = &done.resource.ids;
+            // A namespace counts as being in itself.
+            let own = if ids.plural.as_ref() == "namespaces" { &done.name } else { &done.namespace };
+            let want = Attributes::Resource {
+                verb: format!("{:?}", done.verb).to_lowercase(),
+                group: ids.group.to_string(),
+                resource: ids.plural.to_string(),
+                subresource: done.subresource.as_str().to_owned(),
+                namespace: own.clone(),
+                name: done.name.clone(),
+            };
+            assert_eq!(attributes(&parts).unwrap(), want, "{method} {path}");
+            seen += 1;
+        }
+        seen
+    }
+}

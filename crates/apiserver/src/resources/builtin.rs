@@ -301,7 +301,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { generation: true, ..RULES },
         ..CLUSTER
     },
-    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, ..RBAC },
+    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, hooks: kinds::ROLE, ..RBAC },
     Builtin {
         kind: "RoleBinding",
         plural: "rolebindings",
@@ -313,6 +313,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "ClusterRole",
         plural: "clusterroles",
         columns: columns::CREATED_AT,
+        hooks: kinds::CLUSTER_ROLE,
         namespaced: false,
         ..RBAC
     },
@@ -320,7 +321,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "ClusterRoleBinding",
         plural: "clusterrolebindings",
         columns: columns::BINDING,
-        hooks: kinds::BINDING,
+        hooks: kinds::CLUSTER_BINDING,
         namespaced: false,
         ..RBAC
     },

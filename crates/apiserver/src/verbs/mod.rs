@@ -41,7 +41,7 @@ pub(crate) struct Core {
     pub(crate) env: Arc<dyn Env>,
     registry: RwLock<Arc<Registry>>,
     policy: RwLock<Arc<Policy>>,
-    access: OnceLock<Access>,
+    access: OnceLock<Arc<Access>>,
 }
 
 /// One request to one resource.
@@ -92,7 +92,7 @@ pub(crate) enum Subresource {
 
 impl Subresource {
     /// As in paths and in managedFields.
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Subresource::Whole => "",
             Subresource::Status => "status",
@@ -148,7 +148,13 @@ impl Core {
 
     /// A copy in memory that goes its own way, with definitions compiled already.
     pub(crate) fn fork(&self, env: Arc<dyn Env>) -> Core {
-        Core { store: self.store.fork(), env, registry: RwLock::new(self.registry()) }
+        Core {
+            store: self.store.fork(),
+            env,
+            registry: RwLock::new(self.registry()),
+            policy: RwLock::new(self.policy()),
+            access: self.access.clone(),
+        }
     }
 
     /// The resources as of the last visible definition.
@@ -176,12 +182,12 @@ impl Core {
 
     /// Who may come in from outside, once somebody has said.
     pub(crate) fn access(&self) -> Option<&Access> {
-        self.access.get()
+        self.access.get().map(|access| &**access)
     }
 
     pub(crate) fn set_access(&self, access: Access) {
         // The first counts: a server does not change its locks while it runs.
-        let _ = self.access.set(access);
+        let _ = self.access.set(Arc::new(access));
     }
 
     /// Does what is asked.
