@@ -1,5 +1,7 @@
 //! Does a rule allow a request, and does one rule say at least as much as another?
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// Everything, in any list of a rule.
@@ -156,8 +158,8 @@ pub(super) fn quoted(list: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-fn combined(resource: &str, subresource: &str) -> String {
-    if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") }
+fn combined<'a>(resource: &'a str, subresource: &str) -> Cow<'a, str> {
+    if subresource.is_empty() { resource.into() } else { format!("{resource}/{subresource}").into() }
 }
 
 fn has(list: &[String], wanted: &str) -> bool {

@@ -11,24 +11,27 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use jiff::Timestamp;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use super::identity::{AUTHENTICATED, Identity, account_groups, account_name};
-use crate::store::key;
+use crate::store::{Object, key};
 use crate::verbs::Core;
 
 /// Who signs, and the audience of tokens for this server: Kubernetes' default for both.
 pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The longest token read. Ours have about 1 KiB; HTTP servers take headers of 8 KiB to 64 KiB.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// How far the clock may have gone back since a token was made: Kubernetes' leeway.
-const CLOCK_LEEWAY_SECONDS: i64 = 60;
+/// How far the clock may have gone back since a token was made, and how long a token outlives the time by which its
+/// account was to be gone: Kubernetes' leeway for both.
+const LEEWAY_SECONDS: i64 = 60;
 
 /// What ServiceAccount tokens are signed with: an ECDSA key on P-256. Whoever has it can be anyone.
 pub struct SigningKey {
@@ -163,7 +166,7 @@ pub(super) fn identify(
     if now >= claims.exp {
         return Err(TokenError::Expired);
     }
-    if now.saturating_add(CLOCK_LEEWAY_SECONDS) < claims.nbf {
+    if now.saturating_add(LEEWAY_SECONDS) < claims.nbf {
         return Err(TokenError::Early);
     }
     let audiences: Vec<String> = wanted.iter().filter(|one| claims.aud.contains(one)).cloned().collect();
@@ -209,9 +212,20 @@ fn still_there(
 ) -> Result<(), TokenError> {
     let found = core.store.get(what, &key(namespace, &named.name));
     match found {
-        Some(object) if object.meta.uid == named.uid => Ok(()),
+        Some(object) if object.meta.uid == named.uid && !overdue(&object, core.env.now()) => Ok(()),
         Some(_) | None => Err(TokenError::Gone { what, name: named.name.clone() }),
     }
+}
+
+/// Whether an object should have been gone for a while, and is kept by a finalizer alone.
+fn overdue(object: &Object, now: Timestamp) -> bool {
+    if !object.meta.deleting {
+        return false;
+    }
+    let value = object.value();
+    let by = value.pointer("/metadata/deletionTimestamp").and_then(Value::as_str);
+    let by = by.and_then(|text| text.parse::<Timestamp>().ok());
+    by.is_none_or(|by| by.as_second().saturating_add(LEEWAY_SECONDS) < now.as_second())
 }
 
 fn decode<T: for<'a> Deserialize<'a>>(part: &str) -> Option<T> {
@@ -221,8 +235,10 @@ fn decode<T: for<'a> Deserialize<'a>>(part: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SeededEnv;
     use crate::access::tests::{guarded, key as test_key, post};
-    use serde_json::{Value, json};
+    use serde_json::json;
+    use std::sync::Arc;
 
     fn claims(uid: &str) -> Claims {
         Claims {
@@ -287,6 +303,22 @@ mod tests {
         let pod = Reference { name: "p".into(), uid: "u".into() };
         assert!(gone(check(&|c| c.kubernetes.pod = Some(pod.clone()))));
         assert!(gone(check(&|c| c.kubernetes.secret = Some(pod.clone()))));
+    }
+
+    #[test]
+    fn a_token_does_not_outlive_an_account_that_only_a_finalizer_keeps() {
+        let env = Arc::new(SeededEnv::new(1, "2026-01-01T00:00:00Z".parse().unwrap()));
+        let server = crate::Server::in_memory(env.clone());
+        let path = "/api/v1/namespaces/default/serviceaccounts";
+        let kept = json!({"metadata": {"name": "bot", "finalizers": ["example.com/f"]}});
+        let uid = post(&server, path, &kept).1["metadata"]["uid"].as_str().unwrap().to_owned();
+        let signing_key = test_key();
+        let token = signing_key.sign(&claims(&uid)).unwrap();
+        let delete = http::Request::delete(format!("{path}/bot")).body(bytes::Bytes::new()).unwrap();
+        assert_eq!(server.call(delete).status(), 200);
+        assert!(verdict(server.core(), &signing_key, &token).is_ok(), "whoever cleans up may go on");
+        env.set_now("2026-01-01T00:01:01Z".parse().unwrap());
+        assert!(matches!(verdict(server.core(), &signing_key, &token), Err(TokenError::Gone { .. })));
     }
 
     #[test]

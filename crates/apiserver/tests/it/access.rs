@@ -131,6 +131,35 @@ async fn nobody_gives_away_what_they_have_not() {
 }
 
 #[tokio::test]
+async fn an_aggregated_role_is_for_those_who_may_do_everything() {
+    let server = guarded();
+    let rules = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["clusterroles", "pods"]}]);
+    let give = |name: &str, rules: &Value| {
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        assert_eq!(post(&server, &format!("{RBAC}/clusterroles"), &role).0, 201);
+        let binding = json!({"metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": name},
+                             "subjects": [{"kind": "User", "name": name}]});
+        assert_eq!(post(&server, &format!("{RBAC}/clusterrolebindings"), &binding).0, 201);
+    };
+    // `*` is every verb, escalate included: whoever is to be stopped must not have it.
+    give("some", &json!([{"verbs": ["create"], "apiGroups": ["*"], "resources": ["clusterroles", "pods"]}]));
+    give("escalator", &rules);
+    let path = format!("{RBAC}/clusterroles");
+    let aggregated = |name: &str| {
+        let selectors = json!({"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]});
+        json!({"metadata": {"name": name}, "aggregationRule": selectors})
+    };
+    let owner = format!("Bearer {TOKEN}");
+    let by = |user: &'static str| [("authorization", owner.clone()), ("impersonate-user", user.to_owned())];
+    for (user, code) in [("some", 403), ("escalator", 201)] {
+        let headers = by(user);
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let (got, said) = ask(&server, "POST", &path, &headers, &aggregated(&format!("of-{user}"))).await;
+        assert_eq!(got, code, "{user}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn a_garbage_collector_may_finish_a_role_it_does_not_hold() {
     let server = guarded();
     let token = bot(&server, &json!([rule(&["patch"], "rbac.authorization.k8s.io", &["roles"])]));
