@@ -31,6 +31,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment rolls out, and again with another image, one pod at a time",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || vec![deployment(&json!({})), new_image().when(is_rolled_out)],
             ends_with: |ground| {
@@ -43,6 +44,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment that recreates ends all old pods first, and forgets the old set",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let recreate = json!({"strategy": {"type": "Recreate"}, "revisionHistoryLimit": 0});
@@ -58,6 +60,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment deleted in the middle of its rollout takes all below along",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 vec![
@@ -84,6 +87,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet grows in order and shrinks from the highest, one at a time; its claims stay",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -112,6 +116,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet gets a new image and the old one back, and forgets what lies between",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let spec = json!({"replicas": 2, "serviceName": "web"});
@@ -140,6 +145,7 @@ fn sets() -> Vec<Scenario> {
             about: "a DaemonSet has a pod on each node, updates them, and leaves a node that goes",
             own_kinds: false,
             timed: false,
+            alone: false,
             machines,
             script: || {
                 let node = |name| Deed::create(NODE, json!({"metadata": {"name": name}}));
@@ -179,6 +185,7 @@ fn namespaces() -> Vec<Scenario> {
         about: "every namespace has its account and the certificate, also after somebody took them",
         own_kinds: false,
         timed: false,
+        alone: false,
         machines: |_| {
             let certificate = "a certificate".to_owned();
             vec![AnyMachine::new(ServiceAccounts), AnyMachine::new(RootCertificates { certificate })]
