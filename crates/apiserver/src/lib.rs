@@ -24,7 +24,7 @@ pub mod validation;
 mod verbs;
 mod watch;
 
-pub use access::Access;
+pub use access::{Access, SigningKey, SigningKeyError};
 pub use env::{Env, RealEnv, SeededEnv};
 pub use http::{LogRequest, PodLogs, ResponseBody, ServeError, Service, serve};
 pub use server::{Change, Server};

@@ -51,7 +51,7 @@ impl Selector {
 }
 
 impl Requirement {
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let number = |key: &String| labels.get(key).and_then(|v| v.parse::<i64>().ok());
         match self {
             Requirement::Exists(key) => labels.contains_key(key),

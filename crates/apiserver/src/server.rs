@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
+use crate::access::{self, Access, Identity};
 use crate::env::Env;
 use crate::http::{PodLogs, Reply, Service, answer, body, refusal};
 use crate::status::Status;
@@ -98,7 +100,7 @@ impl Server {
         if sent.len() > body::MAX_BODY_BYTES {
             return refusal(&body::too_large());
         }
-        let (reply, durable) = answer(&self.core, &parts, &sent);
+        let (reply, durable) = answer(&self.core, &Identity::server(), &parts, &sent);
         if let Err(failed) = self.core.store.wait(durable) {
             return refusal(&Status::internal(failed.to_string()));
         }
@@ -127,6 +129,30 @@ impl Server {
         self
     }
 
+    /// Lets those in over sockets who `access` knows, each to do what roles allow, and makes the roles and bindings
+    /// every cluster begins with unless they are there. Said twice, the first counts.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Server {
+        self.core.set_access(access);
+        let mut durable = 0;
+        for (path, object) in access::default_objects() {
+            let (reply, revision) =
+                answer(&self.core, &Identity::server(), &post_to(path), object.to_string().as_bytes());
+            durable = revision.max(durable);
+            // One that is there already is its owner's.
+            if let Reply::Whole(response) = reply
+                && !matches!(response.status().as_u16(), 201 | 409)
+            {
+                let name = object.pointer("/metadata/name").and_then(Value::as_str);
+                tracing::error!(name, status = %response.status(), "a default role could not be made");
+            }
+        }
+        if let Err(error) = self.core.store.wait(durable) {
+            tracing::error!(%error, "the default roles could not be kept");
+        }
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Core {
         &self.core
@@ -135,6 +161,11 @@ impl Server {
     /// The tower service: async, watches stream. For `kube::Client::new` and for hyper.
     pub fn service(&self) -> Service {
         Service::new(self.core.clone(), self.logs.clone())
+    }
+
+    /// The same for strangers: every request shows who sends it and is held against the roles.
+    pub fn guarded_service(&self) -> Service {
+        self.service().guarded()
     }
 
     /// Creates a CustomResourceDefinition, or brings it up to date.
@@ -157,11 +188,15 @@ impl Server {
     }
 
     fn post(&self, path: &'static str, body: &Value) -> Response<Bytes> {
-        let mut request = Request::new(Bytes::from(body.to_string()));
-        *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = http::Uri::from_static(path);
-        self.call(request)
+        self.call(Request::from_parts(post_to(path), Bytes::from(body.to_string())))
     }
+}
+
+fn post_to(path: &'static str) -> Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.method = http::Method::POST;
+    parts.uri = http::Uri::from_static(path);
+    parts
 }
 
 fn accepted(response: &Response<Bytes>) -> Result<(), Status> {

@@ -193,10 +193,21 @@ impl Status {
         Status::new(401, "Unauthorized", "Unauthorized".to_owned(), None)
     }
 
-    /// 403 for a caller without a name.
-    pub(crate) fn anonymous_forbidden(path: &str) -> Self {
-        let message = format!("forbidden: User \"system:anonymous\" cannot get path {path:?}");
-        Status::new(403, "Forbidden", message, Some(Details::default()))
+    /// 403 for a caller who may not do what is asked: about a resource as the request names it, or about a path.
+    pub(crate) fn denied(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let dotted = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let message = match (resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{dotted} is forbidden: {why}"),
+            (_, name) => format!("{dotted} {name:?} is forbidden: {why}"),
+        };
+        let details = Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: resource.to_owned(),
+            ..Details::default()
+        };
+        Status::new(403, "Forbidden", message, Some(details))
     }
 
     /// 413: more bytes than the server takes.

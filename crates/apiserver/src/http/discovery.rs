@@ -17,6 +17,7 @@ pub(crate) enum Document {
 }
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const REVIEW_VERBS: [&str; 1] = ["create"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 impl Document {
@@ -107,7 +108,7 @@ fn resources(group_version: &str, version: &Version) -> Value {
         let ids = &resource.ids;
         let mut entry = json!({
             "name": &*ids.plural, "singularName": &*resource.singular, "namespaced": ids.namespaced,
-            "kind": &*ids.kind, "verbs": VERBS,
+            "kind": &*ids.kind, "verbs": verbs(resource),
         });
         if let Some(entry) = entry.as_object_mut() {
             if !resource.short_names.is_empty() {
@@ -118,14 +119,14 @@ fn resources(group_version: &str, version: &Version) -> Value {
             }
         }
         out.push(entry);
-        for (sub, kind, scale) in subresources(resource) {
+        for part in subresources(resource) {
             let mut entry = json!({
-                "name": format!("{}/{sub}", ids.plural), "singularName": "", "namespaced": ids.namespaced,
-                "kind": kind, "verbs": SUBRESOURCE_VERBS,
+                "name": format!("{}/{}", ids.plural, part.name), "singularName": "", "namespaced": ids.namespaced,
+                "kind": part.kind, "verbs": part.verbs,
             });
-            if scale && let Some(entry) = entry.as_object_mut() {
-                entry.insert("group".into(), "autoscaling".into());
-                entry.insert("version".into(), "v1".into());
+            if let (Some((group, version)), Some(entry)) = (part.foreign, entry.as_object_mut()) {
+                entry.insert("group".into(), group.into());
+                entry.insert("version".into(), version.into());
             }
             out.push(entry);
         }
@@ -161,19 +162,16 @@ fn aggregated_resource(resource: &Resource) -> Value {
         |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
     let subresources: Vec<Value> = subresources(resource)
         .into_iter()
-        .map(|(sub, sub_kind, scale)| {
-            let response = if scale {
-                kind(sub_kind, "autoscaling", "v1")
-            } else {
-                kind(sub_kind, &ids.group, &ids.version)
-            };
-            json!({"subresource": sub, "responseKind": response, "verbs": SUBRESOURCE_VERBS})
+        .map(|part| {
+            let (group, version) = part.foreign.unwrap_or((&ids.group, &ids.version));
+            let response = kind(part.kind, group, version);
+            json!({"subresource": part.name, "responseKind": response, "verbs": part.verbs})
         })
         .collect();
     let mut out = json!({
         "resource": &*ids.plural, "responseKind": kind(&ids.kind, &ids.group, &ids.version),
         "scope": if ids.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": &*resource.singular, "verbs": VERBS,
+        "singularResource": &*resource.singular, "verbs": verbs(resource),
     });
     if let Some(out) = out.as_object_mut() {
         if !resource.short_names.is_empty() {
@@ -189,13 +187,31 @@ fn aggregated_resource(resource: &Resource) -> Value {
     out
 }
 
-fn subresources(resource: &Resource) -> Vec<(&'static str, &str, bool)> {
+fn verbs(resource: &Resource) -> &'static [&'static str] {
+    if resource.review().is_some() { &REVIEW_VERBS } else { &VERBS }
+}
+
+/// A part of a resource.
+struct Part<'a> {
+    name: &'static str,
+    kind: &'a str,
+    /// The group and version of its kind, if they are not the resource's.
+    foreign: Option<(&'static str, &'static str)>,
+    verbs: &'static [&'static str],
+}
+
+fn subresources(resource: &Resource) -> Vec<Part<'_>> {
     let mut out = Vec::new();
     if resource.status {
-        out.push(("status", &*resource.ids.kind, false));
+        out.push(Part { name: "status", kind: &resource.ids.kind, foreign: None, verbs: &SUBRESOURCE_VERBS });
     }
     if resource.scale.is_some() {
-        out.push(("scale", "Scale", true));
+        let foreign = Some(("autoscaling", "v1"));
+        out.push(Part { name: "scale", kind: "Scale", foreign, verbs: &SUBRESOURCE_VERBS });
+    }
+    if resource.is("", "serviceaccounts") {
+        let foreign = Some(("authentication.k8s.io", "v1"));
+        out.push(Part { name: "token", kind: "TokenRequest", foreign, verbs: &REVIEW_VERBS });
     }
     out
 }

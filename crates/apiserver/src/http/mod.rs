@@ -22,10 +22,12 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 
 pub use logs::{LogRequest, PodLogs};
-pub(crate) use query::Query;
+pub(crate) use query::{Query, decode};
 pub use serve::{ServeError, serve};
 pub use service::{ResponseBody, Service};
+pub(crate) use target::segments;
 
+use crate::access::Identity;
 use crate::http::render::Shape;
 use crate::http::target::Target;
 use crate::status::Status;
@@ -39,8 +41,8 @@ pub(crate) enum Reply {
     Watch(WatchRequest, Shape),
 }
 
-/// Answers one request. The second value is the revision that must be durable before it is sent.
-pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) {
+/// Answers one request of somebody who may ask it. The second value is the revision that must be durable before it is sent.
+pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) -> (Reply, u64) {
     let registry = core.registry();
     let accept = header(&request.headers, &ACCEPT);
     let parsed = Query::parse(request.uri.query().unwrap_or_default());
@@ -66,6 +68,7 @@ pub(crate) fn answer(core: &Core, request: &Parts, body: &[u8]) -> (Reply, u64) 
     let content_type = header(&request.headers, &CONTENT_TYPE);
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let call = Call {
+        who,
         verb: addressed.verb,
         resource: &addressed.resource,
         namespace: &addressed.namespace,

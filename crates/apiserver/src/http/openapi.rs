@@ -170,6 +170,10 @@ fn operations(resource: &Resource, paths: &mut Map<String, Value>) {
     const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
     const LIST: &[&str] =
         &["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "watch"];
+    if resource.review().is_some() {
+        paths.insert(format!("{root}/{}", ids.plural), json!({"post": operation("post", WRITE)}));
+        return;
+    }
     let collection = json!({
         "get": operation("list", LIST), "post": operation("post", WRITE),
         "delete": operation("deletecollection", LIST),

@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::Service;
-use crate::{Access, Server};
+use crate::Server;
 
 /// How long a connection may be idle or take to send its headers; clients keep idle ones for about 90 s.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -40,11 +40,10 @@ pub enum ServeError {
 }
 
 /// Serves HTTP/1 and HTTP/2, over TLS if told how, until `shutdown` is ready; then lets requests under way
-/// end.
+/// end. Everybody is asked who they are: see [`Server::with_access`].
 pub async fn serve(
     listener: TcpListener,
     server: Server,
-    access: Access,
     tls: Option<Arc<ServerConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
@@ -66,7 +65,7 @@ pub async fn serve(
                 }
             },
         };
-        let service = server.service().guarded(access.clone());
+        let service = server.guarded_service();
         let (tls, stopped) = (tls.clone(), stopped.clone());
         tokio::spawn(async move {
             match tls {

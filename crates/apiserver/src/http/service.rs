@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::logs::{self, LogRequest, PodLogs};
 use super::{Reply, answer, body, refusal};
-use crate::access::Access;
+use crate::access::{self, Identity};
 use crate::status::Status;
 use crate::verbs::Core;
 use crate::watch::Watcher;
@@ -29,7 +29,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Service {
     core: Arc<Core>,
     logs: Option<Arc<dyn PodLogs>>,
-    access: Option<Access>,
+    guarded: bool,
 }
 
 /// Bytes at once, or watch events one by one.
@@ -44,12 +44,12 @@ enum Inner {
 
 impl Service {
     pub(crate) fn new(core: Arc<Core>, logs: Option<Arc<dyn PodLogs>>) -> Service {
-        Service { core, logs, access: None }
+        Service { core, logs, guarded: false }
     }
 
-    /// Asks everybody who they are.
-    pub(crate) fn guarded(mut self, access: Access) -> Service {
-        self.access = Some(access);
+    /// Asks everybody who they are, and lets them do what they may.
+    pub(crate) fn guarded(mut self) -> Service {
+        self.guarded = true;
         self
     }
 
@@ -70,9 +70,11 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, sent) = request.into_parts();
-        if let Some(Err(status)) = self.access.as_ref().map(|access| access.check(&parts)) {
-            return whole(refusal(&status));
-        }
+        let who = if self.guarded { access::admit(&self.core, &parts) } else { Ok(Identity::server()) };
+        let who = match who {
+            Ok(who) => who,
+            Err(status) => return whole(refusal(&status)),
+        };
         match logs::asked(&self.core, &parts) {
             None => {}
             Some(Ok(request)) => return self.log(request).await,
@@ -82,7 +84,7 @@ impl Service {
             Ok(sent) => sent,
             Err(status) => return whole(refusal(&status)),
         };
-        let (reply, durable) = answer(&self.core, &parts, &sent);
+        let (reply, durable) = answer(&self.core, &who, &parts, &sent);
         if let Err(failed) = self.core.store.wait_async(durable).await {
             return whole(refusal(&Status::internal(failed.to_string())));
         }

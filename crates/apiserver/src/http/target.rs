@@ -38,10 +38,7 @@ pub(crate) fn find(
     query: &Query,
     registry: &Registry,
 ) -> Result<Target, Status> {
-    let mut parts = Vec::new();
-    for part in path.split('/').filter(|p| !p.is_empty()) {
-        parts.push(decode(part, false)?);
-    }
+    let parts = segments(path)?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -58,6 +55,11 @@ pub(crate) fn find(
     }
     address(method, rest, query, |plural| registry.find(group, version, plural).cloned())
         .map(|addressed| Target::Resource(Box::new(addressed)))
+}
+
+/// A path's segments, decoded. Empty ones do not count.
+pub(crate) fn segments(path: &str) -> Result<Vec<String>, Status> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect()
 }
 
 fn address(
@@ -104,12 +106,16 @@ fn addressed(
         (&Method::GET, true) => Verb::List,
         (&Method::GET, false) => Verb::Get,
         (&Method::POST, true) => Verb::Create,
+        (&Method::POST, false) if subresource == Subresource::Token => Verb::Create,
         (&Method::PUT, false) => Verb::Update,
         (&Method::PATCH, false) => Verb::Patch,
         (&Method::DELETE, true) => Verb::DeleteCollection,
         (&Method::DELETE, false) => Verb::Delete,
         _ => return Err(Status::method_not_allowed()),
     };
+    if !resource.allows(verb) {
+        return Err(Status::method_not_allowed());
+    }
     if verb == Verb::DeleteCollection && resource.is("", "namespaces") {
         return Err(Status::method_not_allowed());
     }
@@ -120,11 +126,70 @@ fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource
     match sub {
         "status" if resource.status => Ok(Subresource::Status),
         "scale" if resource.scale.is_some() => Ok(Subresource::Scale),
+        "token" if resource.is("", "serviceaccounts") => Ok(Subresource::Token),
         "finalize" if resource.is("", "namespaces") => Ok(Subresource::Finalize),
         // A custom resource answers for its subresources itself, and so names the object.
         "status" | "scale" if matches!(resource.content, crate::resources::Content::Custom(_)) => {
             Err(Status::not_found(resource, name))
         }
         _ => Err(Status::no_such_resource()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Attributes, attributes};
+    use http::Request;
+
+    /// Whoever is allowed what a request seems to be must not get something else done by it.
+    #[test]
+    fn what_is_done_is_what_permission_was_asked_for() {
+        let registry = Registry::new(&[], 0, None);
+        let mut seen = 0;
+        for (group, found) in registry.groups() {
+            for version in &found.versions {
+                for plural in version.resources.keys() {
+                    let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+                    for place in ["", "/namespaces/ns", "//namespaces/%6es"] {
+                        for tail in
+                            ["", "/", "/x", "/%78", "/x/status", "/x/scale", "/x/finalize", "/x/token"]
+                        {
+                            for query in ["", "?watch=1", "?watch=false"] {
+                                let path = format!("{root}/{}{place}/{plural}{tail}{query}", version.name);
+                                seen += compare(&path, &registry);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(seen > 1_000, "{seen} requests lead somewhere");
+    }
+
+    fn compare(path: &str, registry: &Registry) -> usize {
+        let mut seen = 0;
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let request = Request::builder().method(method).uri(path).body(()).unwrap();
+            let (parts, ()) = request.into_parts();
+            let query = Query::parse(parts.uri.query().unwrap_or_default()).unwrap();
+            let Ok(Target::Resource(done)) = find(&parts.method, parts.uri.path(), &query, registry) else {
+                continue;
+            };
+            let ids = &done.resource.ids;
+            // A namespace counts as being in itself.
+            let own = if ids.plural.as_ref() == "namespaces" { &done.name } else { &done.namespace };
+            let want = Attributes::Resource {
+                verb: format!("{:?}", done.verb).to_lowercase(),
+                group: ids.group.to_string(),
+                resource: ids.plural.to_string(),
+                subresource: done.subresource.as_str().to_owned(),
+                namespace: own.clone(),
+                name: done.name.clone(),
+            };
+            assert_eq!(attributes(&parts).unwrap(), want, "{method} {path}");
+            seen += 1;
+        }
+        seen
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::columns::{self, Column};
 use super::kinds::{self, Hooks};
 use super::{Content, Resource, Rules, Scale, Selectable};
+use crate::access::Review;
 use crate::schema::{self, Schema};
 use crate::store::Ids;
 use crate::validation::NameRule;
@@ -37,6 +38,8 @@ pub struct Builtin {
     columns: &'static [columns::Builtin],
     /// What no table can say.
     pub(crate) hooks: Hooks,
+    /// Its objects are questions: answered, never kept.
+    pub(crate) review: Option<Review>,
 }
 
 const RULES: Rules = Rules {
@@ -65,6 +68,7 @@ const NAMESPACED: Builtin = Builtin {
     selectable: &[],
     columns: columns::PLAIN,
     hooks: kinds::NONE,
+    review: None,
 };
 
 const CLUSTER: Builtin = Builtin { namespaced: false, ..NAMESPACED };
@@ -297,7 +301,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { generation: true, ..RULES },
         ..CLUSTER
     },
-    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, ..RBAC },
+    Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, hooks: kinds::ROLE, ..RBAC },
     Builtin {
         kind: "RoleBinding",
         plural: "rolebindings",
@@ -309,6 +313,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "ClusterRole",
         plural: "clusterroles",
         columns: columns::CREATED_AT,
+        hooks: kinds::CLUSTER_ROLE,
         namespaced: false,
         ..RBAC
     },
@@ -316,7 +321,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         kind: "ClusterRoleBinding",
         plural: "clusterrolebindings",
         columns: columns::BINDING,
-        hooks: kinds::BINDING,
+        hooks: kinds::CLUSTER_BINDING,
         namespaced: false,
         ..RBAC
     },
@@ -331,7 +336,46 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         hooks: kinds::DEFINITION,
         ..CLUSTER
     },
+    Builtin {
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        review: Some(Review::SubjectAccess),
+        ..ACCESS_REVIEW
+    },
+    Builtin {
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        namespaced: true,
+        review: Some(Review::LocalSubjectAccess),
+        ..ACCESS_REVIEW
+    },
+    Builtin {
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        review: Some(Review::SelfSubjectAccess),
+        ..ACCESS_REVIEW
+    },
+    Builtin {
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        review: Some(Review::SelfSubjectRules),
+        ..ACCESS_REVIEW
+    },
+    Builtin { kind: "TokenReview", plural: "tokenreviews", review: Some(Review::Token), ..IDENTITY_REVIEW },
+    Builtin {
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        review: Some(Review::SelfSubject),
+        ..IDENTITY_REVIEW
+    },
 ];
+
+const ACCESS_REVIEW: Builtin = Builtin { group: "authorization.k8s.io", ..CLUSTER };
+const IDENTITY_REVIEW: Builtin = Builtin { group: "authentication.k8s.io", ..CLUSTER };
+
+/// What is posted to `serviceaccounts/token`: a kind without a resource of its own.
+pub(crate) static TOKEN_REQUEST: Builtin =
+    Builtin { kind: "TokenRequest", plural: "tokenrequests", namespaced: true, ..IDENTITY_REVIEW };
 
 const EVENT_FIELDS: &[(&str, &str, &str)] = &[
     ("involvedObject.kind", "/involvedObject/kind", ""),
@@ -348,7 +392,7 @@ const EVENT_FIELDS: &[(&str, &str, &str)] = &[
 ];
 
 impl Builtin {
-    pub(super) fn resource(&'static self) -> Resource {
+    pub(crate) fn resource(&'static self) -> Resource {
         let table = self.table.map_or_else(
             || {
                 if self.group.is_empty() {

@@ -15,10 +15,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::access::Review;
 use crate::resources::columns::Column;
 use crate::schema::Schema;
 use crate::store::{Draft, Ids, Object};
 use crate::validation::NameRule;
+use crate::verbs::Verb;
 
 /// One resource in one API version.
 #[derive(Debug, Clone)]
@@ -162,6 +164,19 @@ impl Resource {
     /// What its objects, as kept, answer to field selectors.
     fn fields_of(&self, object: &Value) -> Vec<(Arc<str>, String)> {
         self.selectable.iter().map(|s| (s.label.clone(), s.read(object))).collect()
+    }
+
+    /// The question its objects are, if they are questions.
+    pub(crate) fn review(&self) -> Option<Review> {
+        match &self.content {
+            Content::Builtin(builtin) => builtin.review,
+            Content::Custom(_) => None,
+        }
+    }
+
+    /// Whether it has a verb. What is never kept can only be created.
+    pub(crate) fn allows(&self, verb: Verb) -> bool {
+        self.review().is_none() || verb == Verb::Create
     }
 
     /// Whether this is a resource of the server's own machinery.

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, content, metadata, owners, settled};
+use crate::access;
 use crate::resources::Content;
 use crate::resources::kinds::Context;
 use crate::status::{Cause, Status};
@@ -73,6 +74,7 @@ pub(super) fn place(
             body.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
         }
     }
+    access::refuse_escalation(core, call, &object, None)?;
     content::validate(resource, &object, None)?;
     for _ in 0..NAME_DRAWS {
         let draft = draft(call, &object)?;

@@ -191,6 +191,7 @@ fn clear_definition(core: &Core, definition: &Object) {
     };
     for object in core.store.list(&resource.table, "").objects {
         let call = Call {
+            who: &crate::access::Identity::server(),
             verb: Verb::Delete,
             resource: &resource,
             namespace: &object.namespace,

@@ -17,15 +17,17 @@ mod metadata;
 mod options;
 mod owners;
 mod read;
+mod review;
 mod scale;
 mod update;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use serde_json::Value;
 
 pub(crate) use read::ListOptions;
 
+use crate::access::{Access, Identity, Policy};
 use crate::env::Env;
 use crate::http::Query;
 use crate::resources::{Registry, Resource, crd};
@@ -38,11 +40,15 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) env: Arc<dyn Env>,
     registry: RwLock<Arc<Registry>>,
+    policy: RwLock<Arc<Policy>>,
+    access: OnceLock<Arc<Access>>,
 }
 
 /// One request to one resource.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
+    /// Who asks, and has been let in.
+    pub(crate) who: &'a Identity,
     pub(crate) verb: Verb,
     pub(crate) resource: &'a Arc<Resource>,
     /// Empty for cluster-scoped resources and for lists over all namespaces.
@@ -54,7 +60,7 @@ pub(crate) struct Call<'a> {
     pub(crate) body: &'a [u8],
     /// Without parameters, lower case.
     pub(crate) content_type: &'a str,
-    /// Who asks: the field manager of those who name none.
+    /// With what they ask: the field manager of those who name none.
     pub(crate) user_agent: &'a str,
 }
 
@@ -80,16 +86,19 @@ pub(crate) enum Subresource {
     Scale,
     /// Namespaces: `spec.finalizers` alone.
     Finalize,
+    /// ServiceAccounts: a token for one.
+    Token,
 }
 
 impl Subresource {
     /// As in paths and in managedFields.
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Subresource::Whole => "",
             Subresource::Status => "status",
             Subresource::Scale => "scale",
             Subresource::Finalize => "finalize",
+            Subresource::Token => "token",
         }
     }
 }
@@ -128,12 +137,24 @@ impl From<Answer> for Outcome {
 
 impl Core {
     pub(crate) fn new(store: Store, env: Arc<dyn Env>) -> Core {
-        Core { store, env, registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))) }
+        Core {
+            store,
+            env,
+            registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))),
+            policy: RwLock::default(),
+            access: OnceLock::new(),
+        }
     }
 
     /// A copy in memory that goes its own way, with definitions compiled already.
     pub(crate) fn fork(&self, env: Arc<dyn Env>) -> Core {
-        Core { store: self.store.fork(), env, registry: RwLock::new(self.registry()) }
+        Core {
+            store: self.store.fork(),
+            env,
+            registry: RwLock::new(self.registry()),
+            policy: RwLock::new(self.policy()),
+            access: self.access.clone(),
+        }
     }
 
     /// The resources as of the last visible definition.
@@ -149,8 +170,31 @@ impl Core {
         fresh
     }
 
+    /// The roles and bindings as of the last visible one.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        let known = self.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let now = Policy::current(&self.store, &known);
+        if !Arc::ptr_eq(&known, &now) {
+            *self.policy.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
+        }
+        now
+    }
+
+    /// Who may come in from outside, once somebody has said.
+    pub(crate) fn access(&self) -> Option<&Access> {
+        self.access.get().map(|access| &**access)
+    }
+
+    pub(crate) fn set_access(&self, access: Access) {
+        // The first counts: a server does not change its locks while it runs.
+        let _ = self.access.set(Arc::new(access));
+    }
+
     /// Does what is asked.
     pub(crate) fn handle(&self, call: &Call<'_>) -> Result<Outcome, Status> {
+        if let Some(review) = call.resource.review() {
+            return review::review(self, call, review);
+        }
         match (call.subresource, call.verb) {
             (Subresource::Scale, Verb::Get) => scale::get(self, call).map(Outcome::from),
             (Subresource::Scale, Verb::Update | Verb::Patch) => scale::write(self, call).map(Outcome::from),
@@ -164,7 +208,8 @@ impl Core {
             (Subresource::Whole, Verb::DeleteCollection) => {
                 delete::delete_collection(self, call).map(Outcome::from)
             }
-            (Subresource::Scale | Subresource::Status | Subresource::Finalize, _) => {
+            (Subresource::Token, Verb::Create) => review::token(self, call),
+            (Subresource::Scale | Subresource::Status | Subresource::Finalize | Subresource::Token, _) => {
                 Err(Status::method_not_allowed())
             }
         }

@@ -12,6 +12,7 @@ use super::{
     Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata, owners,
 };
 use super::{settled, until_settled};
+use crate::access;
 use crate::apply::strategic::strategic_merge;
 use crate::http::body;
 use crate::patch::{self, PatchError};
@@ -124,6 +125,7 @@ fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) 
         Source::Replace(object)
             if call.resource.rules.create_on_update && call.subresource == Subresource::Whole =>
         {
+            access::authorize_also(core, call, "create")?;
             let mut object = object.clone();
             metadata::of(&mut object).remove("resourceVersion");
             create::place(core, call, object, Origin::Written, options)
@@ -133,6 +135,7 @@ fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) 
                 let why = "uid mismatch: the provided object specified uid, and no existing object was found";
                 return Err(Status::conflict(call.resource, call.name, why));
             }
+            access::authorize_also(core, call, "create")?;
             let object = owners::lay(core, call, None, config, *force)?;
             create::place(core, call, object, Origin::Applied, options)
         }
@@ -174,6 +177,7 @@ pub(super) fn change(
     }
     metadata::omit_empty(&mut new);
     count_generation(resource, &mut new, old);
+    access::refuse_escalation(core, call, &new, Some(old))?;
     content::validate(resource, &new, Some(old))?;
 
     let draft = create::draft(call, &new)?;
@@ -239,7 +243,7 @@ fn isolate(call: &Call<'_>, new: &mut Value, old: &Value) {
     let custom = matches!(call.resource.content, Content::Custom(_));
     match call.subresource {
         Subresource::Whole if call.resource.status => restore(new, old, |key| key == "status"),
-        Subresource::Whole | Subresource::Scale => {}
+        Subresource::Whole | Subresource::Scale | Subresource::Token => {}
         Subresource::Status => {
             restore(new, old, |key| !matches!(key, "status" | "metadata" | "kind" | "apiVersion"));
             if custom {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "all of this is tests, helpers included")]
 
+mod access;
 mod bad_input;
 mod client;
 mod conformance;
@@ -14,13 +15,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use pawl_apiserver::{SeededEnv, Server};
+use pawl_apiserver::{Access, SeededEnv, Server, SigningKey};
 use serde_json::Value;
+
+use crate::replay::TOKEN;
 
 /// A fresh server whose time stands still.
 fn server() -> Server {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     Server::in_memory(Arc::new(SeededEnv::new(1, now)))
+}
+
+/// A fresh server that strangers may come to.
+fn guarded() -> Server {
+    let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let signing_key = SigningKey::from_pem(&pem).unwrap();
+    server().with_access(Access { admin_token: TOKEN.to_owned(), signing_key })
 }
 
 /// One request; the status and the body, as text if it is not JSON.

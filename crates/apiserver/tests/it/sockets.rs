@@ -7,20 +7,14 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, Config};
-use pawl_apiserver::{Access, serve};
+use pawl_apiserver::serve;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::server;
-
-const TOKEN: &str = "not-a-real-token";
-
-fn access() -> Access {
-    Access { admin_token: TOKEN.to_owned() }
-}
+use crate::{TOKEN, guarded};
 
 fn namespace(name: &str) -> Namespace {
     serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
@@ -30,7 +24,7 @@ async fn works(scheme: &str, tls: Option<Arc<ServerConfig>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, server(), access(), tls, async {
+    let serving = tokio::spawn(serve(listener, guarded(), tls, async {
         stopped.await.ok();
     }));
     let mut config = Config::new(format!("{scheme}://{address}").parse().unwrap());
@@ -77,7 +71,7 @@ async fn nonsense_on_the_wire_does_not_disturb_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, server(), access(), None, async {
+    let serving = tokio::spawn(serve(listener, guarded(), None, async {
         stopped.await.ok();
     }));
     for sent in

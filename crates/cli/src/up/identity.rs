@@ -1,4 +1,5 @@
-//! Who this control plane is: a certificate authority and a server certificate of its own, and the token of its owner.
+//! Who this control plane is: a certificate authority and a server certificate of its own, the token of its owner, and
+//! the key that signs the tokens of ServiceAccounts.
 //!
 //! Made once, kept in the data directory with mode 0600, so that a kubeconfig stays good over restarts.
 
@@ -22,6 +23,7 @@ pub(crate) struct Identity {
     certificate_pem: String,
     key_pem: String,
     token: String,
+    signing_key_pem: String,
 }
 
 impl Identity {
@@ -34,14 +36,24 @@ impl Identity {
             KeyPair::from_pem(&ca_key).with_context(|| format!("read {}", file("ca.key").display()))?;
         let ca_pem = read_or(&file("ca.crt"), || Ok(authority()?.self_signed(&ca_pair)?.pem()))?;
         let token = read_or(&file("token"), new_token)?;
+        // rcgen's keys are ECDSA on P-256 unless told otherwise: what the API server signs with.
+        let signing_key_pem =
+            read_or(&file("serviceaccounts.key"), || Ok(KeyPair::generate()?.serialize_pem()))?;
         // The server's own certificate is made at every start: it costs a millisecond and always names the address.
         let pair = KeyPair::generate()?;
         let certificate = server(ip)?.signed_by(&pair, &Issuer::new(authority()?, ca_pair))?;
-        Ok(Self { ca_pem, certificate_pem: certificate.pem(), key_pem: pair.serialize_pem(), token })
+        let (certificate_pem, key_pem) = (certificate.pem(), pair.serialize_pem());
+        Ok(Self { ca_pem, certificate_pem, key_pem, token, signing_key_pem })
     }
 
     pub(crate) fn token(&self) -> &str {
         &self.token
+    }
+
+    /// Who may come in over the API server's socket.
+    pub(crate) fn access(&self) -> anyhow::Result<pawl_apiserver::Access> {
+        let signing_key = pawl_apiserver::SigningKey::from_pem(&self.signing_key_pem)?;
+        Ok(pawl_apiserver::Access { admin_token: self.token.clone(), signing_key })
     }
 
     pub(crate) fn ca_pem(&self) -> &str {
@@ -129,7 +141,8 @@ mod tests {
         let second = Identity::load_or_make(directory.path(), ip).unwrap();
         assert_eq!((first.token(), first.ca_pem().trim()), (second.token(), second.ca_pem().trim()));
         assert_eq!(first.token().len(), 2 * TOKEN_BYTES);
-        for name in ["ca.key", "token"] {
+        first.access().unwrap();
+        for name in ["ca.key", "serviceaccounts.key", "token"] {
             let mode =
                 std::fs::metadata(directory.path().join("identity").join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");

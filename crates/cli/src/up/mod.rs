@@ -66,6 +66,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let kubeconfig = args.write_kubeconfig.unwrap_or_else(|| directory.join("kubeconfig"));
     kubeconfig::write(&kubeconfig, address, &identity)?;
 
+    let server = server.with_access(identity.access()?);
     let client = kube::Client::new(server.service(), "default");
     let engine = Engine::builder(client.clone()).machines(doors::with_cluster()).build()?;
     let own = std::env::current_exe().context("find this executable")?;
@@ -74,11 +75,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
-    let access = pawl_apiserver::Access { admin_token: identity.token().to_owned() };
     let served = tokio::spawn(pawl_apiserver::serve(
         listener,
         server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
-        access,
         Some(identity.tls()?),
         stopping.clone().wait(),
     ));

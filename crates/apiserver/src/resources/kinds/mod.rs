@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use job::{CRON_JOB, JOB};
 pub(super) use pod::POD;
-pub(super) use rbac::BINDING;
+pub(super) use rbac::{BINDING, CLUSTER_BINDING, CLUSTER_ROLE, ROLE};
 pub(super) use workload::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 use super::crd;

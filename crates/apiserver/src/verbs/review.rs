@@ -1,0 +1,36 @@
+//! How is a question in the form of an object answered?
+
+use std::sync::{Arc, LazyLock};
+
+use super::options::WriteOptions;
+use super::{Answer, Call, Core, Outcome, content};
+use crate::access::{self, Review};
+use crate::resources::Resource;
+use crate::resources::builtin;
+use crate::status::Status;
+
+/// What is posted to `serviceaccounts/{name}/token`.
+static TOKEN_REQUEST: LazyLock<Arc<Resource>> = LazyLock::new(|| Arc::new(builtin::TOKEN_REQUEST.resource()));
+
+/// POST of a review.
+pub(super) fn review(core: &Core, call: &Call<'_>, review: Review) -> Result<Outcome, Status> {
+    if call.resource.ids.namespaced && call.namespace.is_empty() {
+        return Err(Status::method_not_allowed());
+    }
+    let options = WriteOptions::read(call)?;
+    let mut object = content::decode(call)?;
+    let warnings = content::reshape(call.resource, &mut object, options.validation)?;
+    let answered = access::review(core, call, review, object)?;
+    Ok(Outcome { answer: Answer::Value(201, answered), warnings })
+}
+
+/// POST of a token request.
+pub(super) fn token(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
+    let kind = &*TOKEN_REQUEST;
+    let request = Call { resource: kind, ..*call };
+    let options = WriteOptions::read(&request)?;
+    let mut object = content::decode(&request)?;
+    let warnings = content::reshape(kind, &mut object, options.validation)?;
+    let answered = access::request_token(core, call, kind, object)?;
+    Ok(Outcome { answer: Answer::Value(201, answered), warnings })
+}
