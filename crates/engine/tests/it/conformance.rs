@@ -9,7 +9,7 @@ use tokio::time::{Duration, sleep};
 use crate::lab::Lab;
 use crate::replay::{data, replay};
 
-/// Conversations that are not about controllers, and pass elsewhere or not yet.
+/// Conversations about who may do what: pawl-apiserver replays them on a server that asks.
 const ELSEWHERE: &[&str] = &["access"];
 
 #[test]
