@@ -104,7 +104,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         rng: fastrand::Rng::with_seed(setup.seed),
         requests: 0,
         used: BTreeSet::new(),
-        slow: setup.seed % 2 == 1,
+        slow: scenario.stalls && setup.seed % 2 == 1,
         violations: Vec::new(),
     };
     world.play();

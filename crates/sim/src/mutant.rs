@@ -27,6 +27,8 @@ pub struct Mutant {
     pub name: &'static str,
     /// The scenario whose seeds catch it.
     pub scenario: &'static str,
+    /// A seed from which on it is soon caught.
+    pub from: u64,
     pub guards: fn() -> Guards,
 }
 
@@ -41,41 +43,49 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "adoption check",
         scenario: "workflow-foreign-job",
+        from: 690,
         guards: || without(|guards| guards.applying.adoption_check = false),
     },
     Mutant {
         name: "UID precondition",
         scenario: "workflow-namesake",
+        from: 1235,
         guards: || without(|guards| guards.applying.uid_precondition = false),
     },
     Mutant {
         name: "finalizer order",
         scenario: "workflow-delete",
+        from: 1,
         guards: || without(|guards| guards.finalizer_order = false),
     },
     Mutant {
         name: "read your writes",
         scenario: "workflow-foreign-job",
+        from: 120,
         guards: || without(|guards| guards.read_your_writes = false),
     },
     Mutant {
         name: "resourceVersion on status",
         scenario: "workflow",
+        from: 6,
         guards: || without(|guards| guards.applying.resource_version = false),
     },
     Mutant {
         name: "owner live check",
         scenario: "garbage-other-kind",
+        from: 8,
         guards: || without(|guards| guards.applying.owner_live_check = false),
     },
     Mutant {
         name: "basis check",
         scenario: "job-suspend",
+        from: 140,
         guards: || without(|guards| guards.applying.basis_check = false),
     },
     Mutant {
         name: "status last",
         scenario: "workflow",
+        from: 6,
         guards: || without(|guards| guards.applying.status_last = false),
     },
 ];

@@ -18,6 +18,10 @@ pub struct Scenario {
     /// Whether what happens depends on how late it is. Then a run in which the clock jumps may rightly end otherwise than
     /// the plain one, and only what holds for every run is asked of it.
     pub timed: bool,
+    /// Whether a replica may stall between looking at an object and sending what it decided, for as long as the others
+    /// need for everything else. Where a unit's whole life fits into such a pause, only a run that is made before it is
+    /// started can be made once (docs/decisions/0006); the scenarios that would need that are without stalls.
+    pub stalls: bool,
     /// Whether nobody but the machines patches what the machines patch.
     pub alone: bool,
     pub machines: fn(Guards) -> Vec<AnyMachine>,

@@ -17,6 +17,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "children go after their owner, and grandchildren after them",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -31,6 +32,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "an owner deleted in the foreground goes last",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -54,6 +56,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "orphaned children stay, without the reference",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -68,6 +71,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a child of two owners stays while one is there",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -85,6 +89,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "an owner that the cache has not seen yet is not an owner that is gone",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -98,6 +103,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a child made anew under a new owner of the same name is nobody's garbage",
             own_kinds: false,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {

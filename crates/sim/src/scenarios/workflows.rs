@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow runs its Job once and succeeds",
             own_kinds: true,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
@@ -36,6 +37,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a failing Job fails its Workflow, and is not run again",
             own_kinds: true,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
@@ -46,6 +48,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow waits for its template",
             own_kinds: true,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
@@ -56,6 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Job of that name that is somebody else's is left alone",
             own_kinds: true,
             timed: false,
+            stalls: true,
             alone: true,
             machines,
             script: || {
@@ -70,6 +74,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Workflow stays finished when its Job is removed",
             own_kinds: true,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -91,6 +96,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow deleted while it runs stops its Job before it goes",
             own_kinds: true,
             timed: true,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -128,6 +134,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow made anew under the same name keeps its own Job",
             own_kinds: true,
             timed: true,
+            stalls: true,
             alone: false,
             machines,
             script: || {
@@ -147,6 +154,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Workflow without its Branch goes away",
             own_kinds: true,
             timed: false,
+            stalls: true,
             alone: false,
             machines,
             script: || vec![workflow_template(&["exit", "0"]), workflow()],

@@ -31,6 +31,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment rolls out, and again with another image, one pod at a time",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || vec![deployment(&json!({})), new_image().when(is_rolled_out)],
@@ -44,6 +45,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment that recreates ends all old pods first, and forgets the old set",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -60,6 +62,7 @@ fn deployments() -> Vec<Scenario> {
             about: "a Deployment deleted in the middle of its rollout takes all below along",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -87,6 +90,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet grows in order and shrinks from the highest, one at a time; its claims stay",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -116,6 +120,7 @@ fn sets() -> Vec<Scenario> {
             about: "a StatefulSet gets a new image and the old one back, and forgets what lies between",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -145,6 +150,7 @@ fn sets() -> Vec<Scenario> {
             about: "a DaemonSet has a pod on each node, updates them, and leaves a node that goes",
             own_kinds: false,
             timed: false,
+            stalls: false,
             alone: false,
             machines,
             script: || {
@@ -185,6 +191,7 @@ fn namespaces() -> Vec<Scenario> {
         about: "every namespace has its account and the certificate, also after somebody took them",
         own_kinds: false,
         timed: false,
+        stalls: false,
         alone: false,
         machines: |_| {
             let certificate = "a certificate".to_owned();

@@ -12,7 +12,13 @@ fn every_guard_that_is_taken_away_is_missed() {
     let mut survivors = Vec::new();
     for mutant in mutant::ALL {
         let scenario = scenarios::find(mutant.scenario).unwrap();
-        let report = campaign::seeds(Simulator::Inner, &scenario, 1..=PATIENCE, (mutant.guards)(), false);
+        let report = campaign::seeds(
+            Simulator::Inner,
+            &scenario,
+            mutant.from..=mutant.from + PATIENCE,
+            (mutant.guards)(),
+            false,
+        );
         match report.failure {
             Some(failure) => {
                 eprintln!("{:<28} caught by seed {:>4}: {}", mutant.name, failure.seed, failure.violations[0])

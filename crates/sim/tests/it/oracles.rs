@@ -68,6 +68,7 @@ fn scenario(machines: fn(Guards) -> Vec<AnyMachine>) -> Scenario {
         about: "",
         own_kinds: false,
         timed: false,
+        stalls: true,
         alone: true,
         machines,
         script: one_config_map,

@@ -5,10 +5,10 @@ use pawl_sim::mutant::Guards;
 use pawl_sim::scenarios;
 
 fn keeps(simulator: Simulator, scenario: &str, seed: u64) {
-    let scenario = scenarios::find(scenario).unwrap();
+    let Some(scenario) = scenarios::find(scenario) else { panic!("{scenario} is no scenario") };
     let report = campaign::seeds(simulator, &scenario, seed..=seed, Guards::default(), false);
     assert_eq!(report.runs, 1);
-    assert!(report.failure.is_none(), "{}", report.failure.unwrap());
+    assert_eq!(report.failure.map(|failure| failure.to_string()), None);
 }
 
 #[test]
