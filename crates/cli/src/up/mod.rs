@@ -22,6 +22,8 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use pawl_apiserver::{LogRequest, Options, PodLogs, RealEnv, Server};
 use pawl_engine::{Engine, Stopped};
+use pawl_machines::cluster::service_account::RootCertificates;
+use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use crate::terminal::Say;
@@ -68,7 +70,11 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
     let server = server.with_access(identity.access()?);
     let client = kube::Client::new(server.service(), "default");
-    let engine = Engine::builder(client.clone()).machines(doors::with_cluster()).build()?;
+    let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
+    let engine = Engine::builder(client.clone())
+        .machines(doors::with_cluster())
+        .machine(AnyMachine::new(certificate))
+        .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
     options.service = Some((address.ip().to_string(), address.port()));
