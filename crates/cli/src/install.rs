@@ -96,7 +96,7 @@ fn permissions(choices: &Choices) -> Vec<Value> {
         .collect();
     let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace});
     let leases = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-        "verbs": ["get", "create", "patch"]});
+        "verbs": ["get", "create", "update"]});
     let role_ref = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME});
     let meta = |namespaced: bool| {
         let mut meta = json!({"name": NAME, "labels": labels()});
@@ -191,4 +191,159 @@ fn deployment(choices: &Choices) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http::Request;
+    use pawl_apiserver::{Access, RealEnv, Server, SigningKey};
+    use pawl_engine::{Engine, leader};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tower::ServiceExt as _;
+
+    fn choices() -> Choices {
+        Choices { system_namespace: "pawl-system".into(), image: "pawl:test".into() }
+    }
+
+    fn send(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let response = server.call(request.body(Bytes::from(body.to_string())).unwrap());
+        (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap())
+    }
+
+    /// Where an object of a printed manifest is created.
+    fn collection(manifest: &Value) -> Option<String> {
+        let (plural, namespaced) = match manifest["kind"].as_str()? {
+            "Namespace" => ("namespaces", false),
+            "CustomResourceDefinition" => ("customresourcedefinitions", false),
+            "ServiceAccount" => ("serviceaccounts", true),
+            "ClusterRole" => ("clusterroles", false),
+            "ClusterRoleBinding" => ("clusterrolebindings", false),
+            "Role" => ("roles", true),
+            "RoleBinding" => ("rolebindings", true),
+            _ => return None,
+        };
+        let version = manifest["apiVersion"].as_str()?;
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let home = if namespaced { "/namespaces/pawl-system" } else { "" };
+        Some(format!("/{root}/{version}{home}/{plural}"))
+    }
+
+    #[tokio::test]
+    async fn the_printed_permissions_are_all_that_the_operator_needs() {
+        let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let access = Access {
+            admin_token: "not-a-real-token".into(),
+            signing_key: SigningKey::from_pem(&key).unwrap(),
+        };
+        let server = Server::in_memory(Arc::new(RealEnv)).with_access(access);
+        for manifest in manifests(&choices()).unwrap() {
+            if let Some(path) = collection(&manifest) {
+                let (code, answer) = send(&server, "POST", &path, &manifest);
+                assert_eq!(code, 201, "{path}: {answer}");
+            }
+        }
+        let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let path = "/api/v1/namespaces/pawl-system/serviceaccounts/pawl/token";
+        let (code, answer) = send(&server, "POST", path, &asked);
+        assert_eq!(code, 201, "{answer}");
+        let bearer = format!("Bearer {}", answer["status"]["token"].as_str().unwrap());
+        let refused = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let service = server.guarded_service().map_request({
+            let bearer: http::HeaderValue = bearer.parse().unwrap();
+            move |mut request: Request<kube::client::Body>| {
+                request.headers_mut().insert(http::header::AUTHORIZATION, bearer.clone());
+                request
+            }
+        });
+        let service = service.map_response({
+            let refused = Arc::clone(&refused);
+            move |response| {
+                if response.status() == 403 || response.status() == 401 {
+                    refused.lock().unwrap().push(response.status());
+                }
+                response
+            }
+        });
+        let config = leader::Config {
+            namespace: "pawl-system".into(),
+            name: "pawl-operator".into(),
+            identity: "a".into(),
+        };
+        let engine = Engine::builder(kube::Client::new(service, "default"))
+            .machines(doors::machines())
+            .leader(config)
+            .build()
+            .unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn({
+            let engine = engine.clone();
+            async move {
+                engine
+                    .run(async {
+                        stopped.await.ok();
+                    })
+                    .await
+            }
+        });
+        let sha = "a".repeat(40);
+        let home = "/apis/terrakojo.io/v1alpha1/namespaces/default";
+        let make = |plural: &str, kind: &str, name: &str, spec: Value| {
+            let manifest = json!({"apiVersion": "terrakojo.io/v1alpha1", "kind": kind, "metadata": {"name": name},
+                "spec": spec});
+            let (code, answer) = send(&server, "POST", &format!("{home}/{plural}"), &manifest);
+            assert_eq!(code, 201, "{answer}");
+        };
+        let common = json!({"owner": "acme", "repository": "infra", "sha": sha});
+        let with = |more: Value| {
+            let mut spec = common.clone();
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec
+        };
+        make("branches", "Branch", "b", with(json!({"name": "feature"})));
+        let container = json!({"name": "main", "image": "x", "command": ["true"]});
+        let job = json!({"template": {"spec": {"containers": [container]}}});
+        make(
+            "workflowtemplates",
+            "WorkflowTemplate",
+            "plan",
+            json!({"displayName": "Plan", "match": {"paths": ["**"]}, "job": job}),
+        );
+        make("workflows", "Workflow", "w", with(json!({"branch": "b", "template": "plan", "path": "p"})));
+        make("workflows", "Workflow", "v", with(json!({"branch": "gone", "template": "plan", "path": "p"})));
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let (_, workflows) = send(&server, "GET", &format!("{home}/workflows"), &json!({}));
+            let phases: Vec<_> =
+                workflows["items"].as_array().unwrap().iter().map(|w| w["status"]["phase"].clone()).collect();
+            // The one without a Branch has been deleted, the other waits for its Job.
+            if phases == [json!("Pending")] {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{workflows}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let (code, _) = send(&server, "DELETE", &format!("{home}/workflows/w"), &json!({}));
+        assert_eq!(code, 200);
+        // Renewing the lease is the last right to be used; it comes two seconds after taking it.
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        stop.send(()).unwrap();
+        running.await.unwrap();
+        assert_eq!(*refused.lock().unwrap(), Vec::<http::StatusCode>::new());
+    }
+
+    #[test]
+    fn permissions_name_no_wildcard_and_secrets_are_not_among_them() {
+        let all = manifests(&choices()).unwrap();
+        let rules: Vec<&Value> =
+            all.iter().filter_map(|manifest| manifest.get("rules")?.as_array()).flatten().collect();
+        assert!(!rules.is_empty());
+        for rule in rules {
+            assert!(!rule.to_string().contains('*'), "{rule}");
+            assert!(!rule.to_string().contains("secrets"), "{rule}");
+        }
+    }
 }

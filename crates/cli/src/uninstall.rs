@@ -49,7 +49,7 @@ async fn strip(client: &kube::Client, crd: &Value, say: &mut dyn Say) -> anyhow:
     loop {
         let page = match all.list(&params).await {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(error).with_context(|| format!("list {}", gvk.kind)),
         };
         for object in &page.items {
@@ -82,7 +82,7 @@ async fn release(
         json!({"metadata": {"finalizers": kept, "resourceVersion": object.metadata.resource_version}});
     match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Ok(_) => say.line(&format!("released {} {namespace}/{name}", resource.kind)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => {
             return Err(error).with_context(|| format!("release {} {namespace}/{name}", resource.kind));
         }
@@ -109,7 +109,7 @@ async fn remove(client: &kube::Client, manifest: &Value, say: &mut dyn Say) -> a
     let (resource, capabilities) = match discovery::pinned_kind(client, &gvk).await {
         Ok(found) => found,
         // A server without that kind (an old one without admission policies) has nothing of it to remove.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(kube::Error::Discovery(_)) => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("look up {}", gvk.kind)),
     };
@@ -121,7 +121,7 @@ async fn remove(client: &kube::Client, manifest: &Value, say: &mut dyn Say) -> a
     };
     match api.delete(&name, &DeleteParams::foreground()).await {
         Ok(_) => say.line(&format!("removed {} {name}", gvk.kind)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => return Err(error).with_context(|| format!("remove {} {name}", gvk.kind)),
     }
     Ok(())
