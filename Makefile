@@ -19,6 +19,7 @@ help: ## this list
 
 .PHONY: test
 test: tools ## all tests (PAWL_BLESS=1 make test also writes generated files anew)
+	cargo build --workspace --examples $(CARGO_FLAGS) # containers of the runner's tests
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --workspace --all-targets --no-fail-fast $(CARGO_FLAGS)
 else

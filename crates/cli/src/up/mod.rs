@@ -110,7 +110,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
 fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Instant) {
     let took = start.elapsed().as_millis();
-    say.line(&format!("pawl is up after {took} ms"));
+    say.line(&format!("Pawl is up after {took} ms"));
     say.line(&format!("  API server  https://{address}"));
     say.line(&format!("  kubeconfig  {}", kubeconfig.display()));
     say.line(&format!(
