@@ -77,7 +77,10 @@ async fn release(
         object.metadata.namespace.as_deref().unwrap_or_default(),
         object.metadata.name.as_deref().unwrap_or_default(),
     );
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
+    let api: Api<DynamicObject> = match object.metadata.namespace.as_deref() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    };
     let patch =
         json!({"metadata": {"finalizers": kept, "resourceVersion": object.metadata.resource_version}});
     match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
@@ -125,4 +128,74 @@ async fn remove(client: &kube::Client, manifest: &Value, say: &mut dyn Say) -> a
         Err(error) => return Err(error).with_context(|| format!("remove {} {name}", gvk.kind)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http::Request;
+    use pawl_apiserver::{RealEnv, Server};
+    use pawl_engine::Engine;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[derive(Debug, Default)]
+    struct Said(Vec<String>);
+
+    impl Say for Said {
+        fn line(&mut self, line: &str) {
+            self.0.push(line.to_owned());
+        }
+    }
+
+    fn send(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let response = server.call(request.body(Bytes::from(body.to_string())).unwrap());
+        (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn i5_what_holds_our_finalizers_goes_though_nobody_is_left_to_remove_them() {
+        let server = Server::in_memory(Arc::new(RealEnv));
+        for crd in pawl_api::crds::all() {
+            server.install_crd(serde_json::to_value(crd).unwrap()).unwrap();
+        }
+        let spec = json!({"owner": "a", "repository": "r", "branch": "b", "sha": "a".repeat(40), "template": "t",
+            "path": "p"});
+        let workflow = |name: &str, finalizer: &str| {
+            json!({"apiVersion": "terrakojo.io/v1alpha1", "kind": "Workflow",
+                "metadata": {"name": name, "finalizers": [finalizer]}, "spec": spec})
+        };
+        let path = "/apis/terrakojo.io/v1alpha1/namespaces/default/workflows";
+        assert_eq!(send(&server, "POST", path, &workflow("ours", "terrakojo.io/cleanup-checkrun")).0, 201);
+        assert_eq!(send(&server, "POST", path, &workflow("theirs", "example.com/theirs")).0, 201);
+        // A cluster collects garbage; so does this one.
+        let cluster = Engine::builder(kube::Client::new(server.service(), "default"))
+            .machines(pawl_machines::cluster::machines())
+            .build()
+            .unwrap();
+        tokio::spawn(async move { cluster.run(std::future::pending()).await });
+        let choices = Choices { system_namespace: "pawl-system".into(), image: "pawl:test".into() };
+        let mut said = Said::default();
+        // This server has no admission policies; that is no reason to stop half-way.
+        run(kube::Client::new(server.service(), "default"), &choices, &mut said).await.unwrap();
+        assert!(said.0.contains(&"released Workflow default/ours".to_owned()), "{said:?}");
+        assert!(!said.0.iter().any(|line| line.contains("theirs")), "{said:?}");
+        let (_, theirs) = send(&server, "GET", &format!("{path}/theirs"), &json!({}));
+        assert_eq!(theirs["metadata"]["finalizers"], json!(["example.com/theirs"]), "{theirs}");
+        assert_eq!(send(&server, "GET", &format!("{path}/ours"), &json!({})).0, 404);
+        let left = || {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let (_, crds) = send(&server, "GET", path, &json!({}));
+            let crds = crds["items"].as_array().unwrap().iter();
+            crds.map(|crd| crd["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        while left().len() > 1 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Somebody else's finalizer is somebody else's to remove, and its definition waits for it.
+        assert_eq!(left(), ["workflows.terrakojo.io"]);
+    }
 }

@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     let address = listener.local_addr()?;
     let identity = identity::Identity::load_or_make(&directory, address.ip())?;
-    let kubeconfig = args.write_kubeconfig.unwrap_or_else(|| directory.join("kubeconfig"));
+    let kubeconfig = args.write_kubeconfig.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
     kubeconfig::write(&kubeconfig, address, &identity)?;
 
     let server = server.with_access(identity.access()?);
