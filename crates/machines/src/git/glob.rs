@@ -220,10 +220,7 @@ impl<'a> Walk<'a> {
         }
         // A class that matches `/` does not start a segment.
         self.segment_starts = c == '/'
-            && matches!(
-                self.variant.tokens.get(self.token),
-                Some(Token::Literal(_) | Token::EscapedSlash)
-            );
+            && matches!(self.variant.tokens.get(self.token), Some(Token::Literal(_) | Token::EscapedSlash));
         self.token += 1;
         self.at += 1;
         Next::Onward
@@ -313,7 +310,9 @@ impl Fingerprint {
         self.set(u32::from(c));
         if let Some(before) = before {
             // Past all characters, so that a pair is told from a single one.
-            self.set(u32::from(before).wrapping_add(1).wrapping_mul(0x0020_0000 + 31).wrapping_add(u32::from(c)));
+            self.set(
+                u32::from(before).wrapping_add(1).wrapping_mul(0x0020_0000 + 31).wrapping_add(u32::from(c)),
+            );
         }
     }
 
