@@ -117,7 +117,6 @@ reasons! {
     BadGlob = "BadGlob",
     BadJob = "BadJob",
     DependencyCycle = "DependencyCycle",
-    DependencyUnknown = "DependencyUnknown",
 
     // Workflow.
     TemplateFound = "TemplateFound",
