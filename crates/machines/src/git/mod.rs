@@ -2,7 +2,10 @@
 
 pub mod account;
 pub mod github;
+pub mod glob;
+pub mod github;
 pub mod job_template;
+pub mod matching;
 pub mod workflow;
 pub mod workflow_template;
 
