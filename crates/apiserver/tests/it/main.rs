@@ -6,10 +6,14 @@ mod access;
 mod bad_input;
 mod client;
 mod conformance;
+mod crash;
 mod durable;
+mod order;
+mod register;
 mod replay;
 mod semantics;
 mod sockets;
+mod wire;
 
 use std::sync::Arc;
 
