@@ -8,6 +8,7 @@ mod client;
 mod conformance;
 mod crash;
 mod durable;
+mod limits;
 mod order;
 mod register;
 mod replay;
