@@ -239,6 +239,7 @@ impl Verdict {
     pub fn evaluation(&self) -> Evaluation {
         Evaluation {
             template: self.template.clone(),
+            version: String::new(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),
