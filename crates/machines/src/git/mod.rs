@@ -3,7 +3,6 @@
 pub mod account;
 pub mod github;
 pub mod glob;
-pub mod github;
 pub mod job_template;
 pub mod matching;
 pub mod workflow;
