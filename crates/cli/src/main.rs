@@ -1,5 +1,6 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod bench;
 mod crds;
 mod doors;
 mod install;
@@ -43,6 +44,8 @@ enum Command {
     Match(match_paths::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
+    /// Measure how fast things are.
+    Bench(bench::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +103,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
+        Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -253,10 +253,12 @@ pub fn way_round(cycle: &[String]) -> String {
 }
 
 impl Verdict {
-    /// As it stands in the status of a Branch.
-    pub fn evaluation(&self) -> Evaluation {
+    /// As it stands in the status of a Branch; `version` is the template's UID and generation.
+    pub fn evaluation(&self, version: impl Into<String>) -> Evaluation {
         Evaluation {
             template: self.template.clone(),
+            version: version.into(),
+            version: String::new(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),

@@ -1,5 +1,6 @@
 //! The git door: from a commit to a Job and its result.
 
+pub mod account;
 pub mod github;
 pub mod glob;
 pub mod job_template;

@@ -91,7 +91,7 @@ fn i3_what_does_not_run_says_why() {
 #[test]
 fn what_runs_says_why_too() {
     let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &CHANGED.map(changed), true).remove(0);
-    let evaluation = verdict.evaluation();
+    let evaluation = verdict.evaluation("u/1");
     assert_eq!((evaluation.workflows, evaluation.reason.as_str()), (2, "Matched"));
     assert_eq!(evaluation.message, "3 files match: a/x.tf, a/y.tf, z/b.tf");
 }
@@ -184,7 +184,7 @@ fn what_is_told_fits_into_a_status_whatever_files_are_called() {
         format!("t: {{match: {{paths: ['{pattern}']}}}}"),
     ] {
         let files: Vec<ChangedFile> = (0..5).map(|n| changed(&format!("{n}{long}"))).collect();
-        let message = decide(&yaml, &files, false).remove(0).evaluation().message;
+        let message = decide(&yaml, &files, false).remove(0).evaluation("u/1").message;
         assert!(message.chars().count() <= 1024, "{message}");
     }
 }
