@@ -13,8 +13,7 @@
 use std::time::Instant;
 
 use pawl_api::git::WorkflowTemplateSpec;
-use pawl_machines::git::github::ChangedFile;
-use pawl_machines::git::matching::fan_out;
+use pawl_machines::git::matching::{ChangedFile, fan_out};
 use serde_json::json;
 
 const PATTERNS: usize = 100;
@@ -56,6 +55,5 @@ fn file(n: usize) -> ChangedFile {
     const NAMES: [&str; 4] = ["main.tf", "outputs.tf", "values.yaml", "prod.tfvars"];
     let of = |list: &[&'static str], at: usize| list.get(at % list.len()).copied().unwrap_or_default();
     let (folder, name) = (of(&FOLDERS, n), of(&NAMES, n / 5));
-    let path = format!("{folder}/team-{}/{}/svc-{}/{name}", n % 37, of(&FOLDERS, n / 7), n % 101);
-    ChangedFile { path, previous_path: None, removed: false }
+    ChangedFile::new(format!("{folder}/team-{}/{}/svc-{}/{name}", n % 37, of(&FOLDERS, n / 7), n % 101))
 }

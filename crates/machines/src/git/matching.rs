@@ -16,7 +16,7 @@ use pawl_api::git::workflow_template::{ExecutionUnit, Match, On, RootFiles};
 use pawl_api::git::{WorkflowPhase, WorkflowTemplateSpec};
 use pawl_api::meta::Reason;
 
-use super::github::ChangedFile;
+pub use super::github::ChangedFile;
 use super::glob::{BadPattern, Glob, Subject};
 use crate::dag::{self, Node};
 
@@ -29,6 +29,13 @@ const EXAMPLES: usize = 3;
 const EXAMPLE_CHARS: usize = 100;
 /// What the CRD allows in an evaluation's message.
 const MESSAGE_CHARS: usize = 1024;
+
+impl ChangedFile {
+    /// A file that was added or edited.
+    pub fn new(path: impl Into<String>) -> Self {
+        Self { path: path.into(), previous_path: None, removed: false }
+    }
+}
 
 /// What a template says of a change.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,6 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn changed(path: &str) -> ChangedFile {
-    ChangedFile { path: path.to_owned(), previous_path: None, removed: false }
-}
-
 /// Templates from lines of `name: {…}`, each a spec without what does not matter here.
 fn templates(yaml: &str) -> Vec<(String, WorkflowTemplateSpec)> {
     let parsed: BTreeMap<String, Value> = serde_saphyr::from_str(yaml).unwrap();
@@ -28,7 +24,7 @@ fn decide(yaml: &str, files: &[ChangedFile], is_default_branch: bool) -> Vec<Ver
 
 /// The paths of the one template there is, or why there are none.
 fn paths(yaml: &str, files: &[&str]) -> Result<Vec<String>, String> {
-    let files: Vec<ChangedFile> = files.iter().map(|file| changed(file)).collect();
+    let files: Vec<ChangedFile> = files.iter().map(|file| ChangedFile::new(*file)).collect();
     let verdict = decide(yaml, &files, false).remove(0);
     match &verdict.why_not {
         None => Ok(verdict.targets.iter().map(|target| target.path.clone()).collect()),
@@ -84,13 +80,13 @@ fn i3_what_does_not_run_says_why() {
         assert_eq!(paths(&format!("t: {template}"), &CHANGED).unwrap_err(), why);
     }
     assert_eq!(paths("t: {match: {paths: ['**']}}", &[]).unwrap_err(), "NoChangedFiles: no file changed");
-    let on_default = decide("t: {match: {paths: ['**']}, on: branch}", &[changed("a/b")], true);
+    let on_default = decide("t: {match: {paths: ['**']}, on: branch}", &[ChangedFile::new("a/b")], true);
     assert_eq!(on_default[0].why_not, Some(WhyNot::NotOnDefaultBranch));
 }
 
 #[test]
 fn what_runs_says_why_too() {
-    let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &CHANGED.map(changed), true).remove(0);
+    let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &CHANGED.map(ChangedFile::new), true).remove(0);
     let evaluation = verdict.evaluation("u/1");
     assert_eq!((evaluation.workflows, evaluation.reason.as_str()), (2, "Matched"));
     assert_eq!(evaluation.message, "3 files match: a/x.tf, a/y.tf, z/b.tf");
@@ -98,7 +94,7 @@ fn what_runs_says_why_too() {
 
 #[test]
 fn a_rename_across_folders_runs_in_both() {
-    let files = [ChangedFile { previous_path: Some("old/x.tf".to_owned()), ..changed("new/x.tf") }];
+    let files = [ChangedFile { previous_path: Some("old/x.tf".to_owned()), ..ChangedFile::new("new/x.tf") }];
     let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &files, false).remove(0);
     assert_eq!(verdict.targets.iter().map(|target| target.path.as_str()).collect::<Vec<_>>(), ["new", "old"]);
 }
@@ -106,7 +102,7 @@ fn a_rename_across_folders_runs_in_both() {
 #[test]
 fn the_order_of_files_and_templates_changes_nothing() {
     let yaml = "b: {match: {paths: ['**']}}\na: {match: {paths: ['a/**']}, dependsOn: [b]}";
-    let mut files = CHANGED.map(changed);
+    let mut files = CHANGED.map(ChangedFile::new);
     let there = decide(yaml, &files, false);
     files.reverse();
     let mut backwards = templates(yaml);
@@ -119,7 +115,7 @@ fn the_order_of_files_and_templates_changes_nothing() {
 fn one_malformed_template_keeps_back_only_itself_and_those_that_wait_for_it() {
     let yaml = "bad: {match: {paths: ['[']}}\nafter: {match: {paths: ['**']}, dependsOn: [bad]}\n\
         later: {match: {paths: ['**']}, dependsOn: [after]}\nfree: {match: {paths: ['**']}}";
-    let verdicts = decide(yaml, &CHANGED.map(changed), false);
+    let verdicts = decide(yaml, &CHANGED.map(ChangedFile::new), false);
     let words: Vec<(&str, &str)> =
         verdicts.iter().map(|verdict| (verdict.template.as_str(), verdict.reason().as_str())).collect();
     assert_eq!(
@@ -136,7 +132,7 @@ fn every_cycle_is_found_however_many_there_are() {
         )
     };
     let yaml: String = (10..40).map(line).collect();
-    let verdicts = decide(&yaml, &CHANGED.map(changed), false);
+    let verdicts = decide(&yaml, &CHANGED.map(ChangedFile::new), false);
     assert!(verdicts.iter().all(|verdict| matches!(verdict.why_not, Some(WhyNot::Cycle(_)))), "{verdicts:?}");
     assert_eq!(verdicts[0].to_string(), "spec.dependsOn: a10 -> b10 -> a10 is a cycle");
 }
@@ -146,7 +142,7 @@ fn a_target_waits_for_the_same_path_of_what_its_template_depends_on() {
     let yaml = "lint: {match: {paths: ['**/*.tf']}}\nplan: {match: {paths: ['**']}, dependsOn: [lint, gone]}\n\
         apply: {match: {paths: ['a/**']}, dependsOn: [plan]}";
     let templates = templates(yaml);
-    let verdicts = fan_out(&CHANGED.map(changed), borrowed(&templates), false);
+    let verdicts = fan_out(&CHANGED.map(ChangedFile::new), borrowed(&templates), false);
     assert_eq!(
         stages(&verdicts, borrowed(&templates)),
         [
@@ -183,7 +179,7 @@ fn what_is_told_fits_into_a_status_whatever_files_are_called() {
         "t: {match: {paths: ['**']}}".to_owned(),
         format!("t: {{match: {{paths: ['{pattern}']}}}}"),
     ] {
-        let files: Vec<ChangedFile> = (0..5).map(|n| changed(&format!("{n}{long}"))).collect();
+        let files: Vec<ChangedFile> = (0..5).map(|n| ChangedFile::new(format!("{n}{long}"))).collect();
         let message = decide(&yaml, &files, false).remove(0).evaluation("u/1").message;
         assert!(message.chars().count() <= 1024, "{message}");
     }
