@@ -5,6 +5,7 @@ mod crds;
 mod doors;
 mod install;
 mod logging;
+mod match_paths;
 mod operator;
 mod sim;
 mod stop;
@@ -39,6 +40,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Print the paths that a template's pattern matches.
+    Match(match_paths::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -98,6 +101,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
