@@ -265,7 +265,6 @@ impl Verdict {
         Evaluation {
             template: self.template.clone(),
             version: version.into(),
-            version: String::new(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),
