@@ -169,6 +169,10 @@ impl Machine for Branches {
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
+        // One that a person made, of no Repository, is left to that person.
+        if matches!(observed.home, Home::Missing(None)) && !observed.me.is_deleting() {
+            return Plan::rest();
+        }
         match lifecycle::of(&observed.me, finalizers::BRANCH) {
             Lifecycle::Add => Plan::step(Step::AddFinalizer(finalizers::BRANCH.to_owned())),
             Lifecycle::Run => run(observed, now),
@@ -272,7 +276,9 @@ impl Known<'_> {
 
 fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
     let known = match (&observed.home, observed.known(now)) {
-        (Home::Missing(gone), _) => return without_repository(observed, gone.as_ref()),
+        (Home::Missing(gone), _) => {
+            return gone.as_ref().map_or_else(Plan::rest, |gone| without_repository(observed, gone));
+        }
         (Home::Malformed(problem), _) => {
             let mut status = observed.status();
             let message = format!("the Repository cannot be read: {problem}");
@@ -294,11 +300,9 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
 }
 
 /// The seed's rule: a Branch without its Repository has no purpose. A cache is no proof that there is none.
-fn without_repository(observed: &Observed, gone: Option<&Reference>) -> Plan<BranchStatus> {
-    let me = &observed.me;
-    let mut plan = Plan::rest();
-    plan.steps.extend(gone.cloned().map(Step::ConfirmGone));
-    plan.then(delete_me(me))
+fn without_repository(observed: &Observed, gone: &Reference) -> Plan<BranchStatus> {
+    Plan::step(Step::ConfirmGone(gone.clone()))
+        .then(delete_me(&observed.me))
         .note(Note::warning(Reason::RepositoryNotFound, "Repository not found for branch; deleting branch"))
 }
 

@@ -5,6 +5,8 @@ pub mod branch;
 pub mod comments;
 pub mod github;
 pub mod glob;
+#[cfg(test)]
+mod hub;
 pub mod job_template;
 pub mod matching;
 pub mod repository;

@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pawl_api::git::branch::Evaluation;
 use pawl_api::git::{BranchStatus, Workflow, WorkflowPhase, annotations};
 use pawl_api::meta::Reason;
 use serde_json::json;
@@ -168,7 +167,7 @@ fn remember(known: &Known<'_>, verdicts: &[matching::Verdict], status: &mut Bran
     for verdict in verdicts {
         let Some((template, _)) = known.observed.templates.all.get(&verdict.template) else { continue };
         status.evaluations.retain(|one| one.template != verdict.template);
-        status.evaluations.push(Evaluation { version: evaluate::version(template), ..verdict.evaluation() });
+        status.evaluations.push(verdict.evaluation(evaluate::version(template)));
     }
     status.evaluations.sort_by(|a, b| a.template.cmp(&b.template));
 }

@@ -285,9 +285,9 @@ pub(super) fn version(template: &Object) -> String {
 
 fn evaluations(known: &Known<'_>, verdicts: &[Verdict]) -> Vec<Evaluation> {
     let all = &known.observed.templates.all;
-    let of = |verdict: &Verdict| Evaluation {
-        version: all.get(&verdict.template).map(|(object, _)| version(object)).unwrap_or_default(),
-        ..verdict.evaluation()
+    let of = |verdict: &Verdict| {
+        let template = all.get(&verdict.template);
+        verdict.evaluation(template.map(|(object, _)| version(object)).unwrap_or_default())
     };
     verdicts.iter().take(MAX_EVALUATIONS).map(of).collect()
 }

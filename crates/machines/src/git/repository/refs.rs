@@ -15,7 +15,7 @@ const MAX_AUTHOR_CHARS: usize = 100;
 
 /// A ref at its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     pub name: String,
     pub sha: String,
     pub pull_request: Option<i64>,
@@ -28,7 +28,7 @@ pub struct Wanted {
 
 /// All refs to be followed but the default branch, by the name of their Branch, and what is odd about the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refs {
+pub(super) struct Refs {
     pub wanted: BTreeMap<String, Wanted>,
     /// Refs that no Branch can stand for, with what is wrong. They stop nothing else.
     pub bad: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Refs {
 }
 
 /// What GitHub listed, as Branches.
-pub fn of(spec: &RepositorySpec, heads: &[BranchHead], pulls: &[PullRequest]) -> Refs {
+pub(super) fn of(spec: &RepositorySpec, heads: &[BranchHead], pulls: &[PullRequest]) -> Refs {
     let home = format!("{}/{}", spec.owner, spec.name);
     let mut refs = Refs::default();
     for head in heads {
@@ -85,7 +85,7 @@ pub fn of(spec: &RepositorySpec, heads: &[BranchHead], pulls: &[PullRequest]) ->
     refs
 }
 
-pub fn is_sha(text: &str) -> bool {
+pub(super) fn is_sha(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 

@@ -29,13 +29,13 @@ const FIRST_RETRY: Duration = Duration::from_secs(5);
 
 /// Why GitHub is asked now, or when it will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub(super) enum Due {
     Now,
     At(Timestamp),
 }
 
 /// Whether GitHub is to be asked now.
-pub fn due(me: &Object, repository: &Repository, now: Timestamp) -> Due {
+pub(super) fn due(me: &Object, repository: &Repository, now: Timestamp) -> Due {
     let unset = RepositoryStatus::default();
     let status = repository.status.as_ref().unwrap_or(&unset);
     let interval = repository.spec.poll_interval.get().max(MIN_INTERVAL);
@@ -55,7 +55,7 @@ pub fn due(me: &Object, repository: &Repository, now: Timestamp) -> Due {
 }
 
 /// The next regular look.
-pub fn next(me: &Object, repository: &Repository, now: Timestamp) -> Timestamp {
+pub(super) fn next(me: &Object, repository: &Repository, now: Timestamp) -> Timestamp {
     slots(me.uid(), repository.spec.poll_interval.get().max(MIN_INTERVAL), now).1
 }
 
@@ -66,14 +66,14 @@ fn is_nudged(me: &Object, status: &RepositoryStatus) -> bool {
 }
 
 /// The commit that somebody wants to be run again although its Branch is gone.
-pub fn rerun<'a>(me: &'a Object, status: &RepositoryStatus) -> Option<&'a str> {
+pub(super) fn rerun<'a>(me: &'a Object, status: &RepositoryStatus) -> Option<&'a str> {
     let asked = me.annotation(annotations::RERUN)?;
     let sha = asked.split_once('@').map_or(asked, |(sha, _)| sha);
     (Some(asked) != status.handled_rerun.as_deref()).then_some(sha)
 }
 
 /// When to ask again after a failure: the longer it lasts, the later, but never later than the next poll would be.
-pub fn retry_at(
+pub(super) fn retry_at(
     failing_since: Timestamp,
     asked_for: Option<Duration>,
     interval: Duration,
