@@ -127,7 +127,10 @@ impl Cluster {
             let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
             let asks = plan.asks.clone();
             let outcome = self.apply(plan, me, usize::MAX);
-            self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
+            // What was refused is known as long as the look lasts, however much is asked in between.
+            if asks.is_empty() || !outcome.refusals.is_empty() {
+                self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
+            }
             if !outcome.refusals.is_empty() {
                 self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
             }
