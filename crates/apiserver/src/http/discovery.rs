@@ -1,8 +1,9 @@
 //! What does the server say about itself?
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::openapi;
+use super::{openapi, openapi_protobuf};
 use crate::resources::{Group, Registry, Resource, Version};
 
 /// A document about the server.
@@ -12,6 +13,8 @@ pub(crate) enum Document {
     Ok,
     /// Anything in JSON.
     Json(Value),
+    /// `/openapi/v2`, which some clients want in protobuf.
+    OpenApiV2,
     /// `/api` or `/apis`, which some clients want in the aggregated form.
     Groups { core: bool },
 }
@@ -30,7 +33,7 @@ impl Document {
             ["apis", name] if !name.is_empty() => {
                 registry.group(name).map(|g| Document::Json(group(name, g, true)))
             }
-            ["openapi", "v2"] => Some(Document::Json(openapi::v2(registry))),
+            ["openapi", "v2"] => Some(Document::OpenApiV2),
             ["openapi", "v3"] => Some(Document::Json(openapi::index(registry))),
             ["openapi", "v3", "api", v] => {
                 registry.version("", v).map(|found| Document::Json(openapi::v3(found)))
@@ -46,13 +49,22 @@ impl Document {
         }
     }
 
-    /// The JSON of this document, in the form the client accepts.
-    pub(super) fn json(&self, registry: &Registry, accept: &str) -> Option<(Value, &'static str)> {
+    /// This document in the form the client accepts; `None` is a plain `ok`.
+    pub(super) fn body(&self, registry: &Registry, accept: &str) -> Option<(Bytes, &'static str)> {
+        if *self == Document::OpenApiV2 && openapi_protobuf::wanted(accept) {
+            let encoded = openapi_protobuf::encode(&openapi::v2(registry));
+            return Some((encoded.into(), openapi_protobuf::MEDIA_TYPE));
+        }
+        self.json(registry, accept).map(|(value, media)| (value.to_string().into(), media))
+    }
+
+    fn json(&self, registry: &Registry, accept: &str) -> Option<(Value, &'static str)> {
         const PLAIN: &str = "application/json";
         const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         match self {
             Document::Ok => None,
             Document::Json(value) => Some((value.clone(), PLAIN)),
+            Document::OpenApiV2 => Some((openapi::v2(registry), PLAIN)),
             Document::Groups { core } if wants_aggregated(accept) => {
                 Some((aggregated(registry, *core), AGGREGATED))
             }

@@ -124,7 +124,11 @@ pub(super) fn reshape(
     let said = || unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
     match validation {
         FieldValidation::Strict if !unknown.is_empty() => {
-            Err(Status::bad_request(format!("strict decoding error: {}", said().join(", "))))
+            let why = format!("strict decoding error: {}", said().join(", "));
+            Err(match &resource.content {
+                Content::Builtin(_) => cannot_handle(resource, &why),
+                Content::Custom(_) => Status::bad_request(why),
+            })
         }
         FieldValidation::Warn => Ok(said()),
         FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
