@@ -1,25 +1,24 @@
 //! What does GitHub answer? One request in, one answer out.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use ring::digest;
 use serde_json::{Value, json};
 
 use super::access::Caller;
+use super::asked::Asked;
 use super::fault::Trouble;
 use super::git::{Difference, differences};
 use super::shapes::Shapes;
-use super::world::{Pull, Repository, Role, World};
-use crate::github::address::escaped;
+use super::world::{Comment, Pull, Repository, Role, World};
 use crate::github::transport::Broken;
 
-/// Pages, as GitHub cuts them.
+/// A page, unless told otherwise.
 const DEFAULT_PAGE: usize = 30;
-const MAX_PAGE: usize = 100;
 /// A commit shows so many files at once unless told otherwise.
 const COMMIT_FILES_PAGE: usize = 300;
 const MAX_LISTED_FILES: usize = 3000;
@@ -70,108 +69,6 @@ impl Answer {
         let message = format!("No commit found for SHA: {name}");
         Self::new(422, json!({"message": message, "documentation_url": DOCUMENTATION}))
     }
-}
-
-/// A request, taken apart.
-pub(super) struct Asked<'a> {
-    pub(super) method: &'a Method,
-    pub(super) segments: Vec<String>,
-    query: BTreeMap<String, String>,
-    pub(super) body: &'a [u8],
-    /// Where this GitHub is, as whoever asks sees it.
-    pub(super) api: String,
-}
-
-impl<'a> Asked<'a> {
-    fn read(request: &'a Request<Bytes>) -> Self {
-        let uri = request.uri();
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        let authority =
-            uri.authority().map(|authority| authority.as_str()).or(host).unwrap_or("api.github.example");
-        let scheme = uri.scheme_str().unwrap_or("http");
-        let (prefix, path) = match uri.path().strip_prefix("/api/v3") {
-            Some(path) => ("/api/v3", path),
-            None => ("", uri.path()),
-        };
-        let pair = |pair: &str| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescaped(key), unescaped(value))
-        };
-        Self {
-            method: request.method(),
-            segments: path.split('/').skip(1).map(unescaped).collect(),
-            query: uri
-                .query()
-                .unwrap_or_default()
-                .split('&')
-                .filter(|text| !text.is_empty())
-                .map(pair)
-                .collect(),
-            body: request.body(),
-            api: format!("{scheme}://{authority}{prefix}"),
-        }
-    }
-
-    fn query(&self, name: &str) -> Option<&str> {
-        self.query.get(name).map(String::as_str)
-    }
-
-    fn page(&self) -> usize {
-        self.query("page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1)
-    }
-
-    fn per_page(&self, default: usize) -> usize {
-        self.query("per_page")
-            .and_then(|size| size.parse().ok())
-            .unwrap_or(default)
-            .clamp(1, MAX_PAGE.max(default))
-    }
-
-    /// The items of the page that is asked for, and the links to others.
-    fn paged<T>(&self, repository: &Repository, items: Vec<T>, default: usize) -> (Vec<T>, Option<String>) {
-        let (page, size) = (self.page(), self.per_page(default));
-        let last = items.len().div_ceil(size).max(1);
-        let shown = items.into_iter().skip((page - 1).saturating_mul(size)).take(size).collect();
-        // Below `repos/owner/name` or `repositories/id`.
-        let above = if self.segments.first().is_some_and(|first| first == "repositories") { 2 } else { 3 };
-        let rest: Vec<String> = self.segments.iter().skip(above).map(|segment| escaped(segment)).collect();
-        // GitHub's links name the repository by its id.
-        let path = format!("{}/repositories/{}/{}", self.api, repository.id, rest.join("/"));
-        let mut links = String::new();
-        let others = [("prev", page - 1), ("next", page + 1), ("last", last), ("first", 1)];
-        let there = others.into_iter().filter(|(rel, to)| match *rel {
-            "prev" | "first" => page > 1,
-            _ => page < last && *to <= last,
-        });
-        for (rel, to) in there {
-            let others = self.query.iter().filter(|(key, _)| *key != "page");
-            let query: String =
-                others.map(|(key, value)| format!("{}={}&", escaped(key), escaped(value))).collect();
-            let comma = if links.is_empty() { "" } else { ", " };
-            links += &format!("{comma}<{path}?{query}page={to}>; rel=\"{rel}\"");
-        }
-        (shown, (!links.is_empty()).then_some(links))
-    }
-}
-
-/// `%2F` is a slash inside a segment.
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl World {
@@ -242,11 +139,12 @@ impl World {
         match path {
             [] => Answer::new(200, shapes.full_repository(repository)),
             ["branches"] => {
-                let branches = repository.branches.iter();
-                let shown = branches.map(|(name, sha)| shapes.branch(repository, name, sha)).collect();
-                listed(asked, repository, shown)
+                let branches = repository.branches.iter().collect();
+                listed(asked, repository, branches, |(name, sha)| shapes.branch(repository, name, sha))
             }
-            ["pulls"] => listed(asked, repository, self.pulls(asked, shapes, repository)),
+            ["pulls"] => listed(asked, repository, pulls(asked, repository), |pull| {
+                shapes.pull(repository, pull, false)
+            }),
             ["pulls", number] => match pull(repository, number) {
                 Some(pull) => Answer::new(200, shapes.pull(repository, pull, true)),
                 None => Answer::not_found(),
@@ -254,9 +152,8 @@ impl World {
             ["pulls", number, "files"] => match pull(repository, number) {
                 Some(pull) => {
                     let changes = self.pull_changes(pull);
-                    let files = changes.iter().take(MAX_LISTED_FILES);
-                    let shown = files.map(|change| shapes.file(repository, &pull.head_sha, change)).collect();
-                    listed(asked, repository, shown)
+                    let files = changes.iter().take(MAX_LISTED_FILES).collect();
+                    listed(asked, repository, files, |change| shapes.file(repository, &pull.head_sha, change))
                 }
                 None => Answer::not_found(),
             },
@@ -264,10 +161,9 @@ impl World {
             ["commits", name, "check-runs"] => self.check_runs(asked, shapes, repository, name),
             ["commits", name, "statuses"] => match self.resolve(repository, name) {
                 Some(commit) => {
-                    let newest_first =
-                        repository.statuses.iter().rev().filter(|status| status.sha == commit.sha);
-                    let shown = newest_first.map(|status| shapes.status(repository, status)).collect();
-                    listed(asked, repository, shown)
+                    let newest_first = repository.statuses.iter().rev();
+                    let of_commit = newest_first.filter(|status| status.sha == commit.sha).collect();
+                    listed(asked, repository, of_commit, |status| shapes.status(repository, status))
                 }
                 None => Answer::no_commit(name),
             },
@@ -277,10 +173,14 @@ impl World {
                 Some(run) => Answer::new(200, shapes.check_run(repository, run)),
                 None => Answer::not_found(),
             },
-            ["issues", "comments"] => listed(asked, repository, comments(asked, shapes, repository, None)),
+            ["issues", "comments"] => {
+                let comments = comments(asked, repository, None);
+                listed(asked, repository, comments, |comment| shapes.comment(repository, comment))
+            }
             ["issues", number, "comments"] => match number.parse() {
                 Ok(number) if number > 0 && number <= repository.last_number => {
-                    listed(asked, repository, comments(asked, shapes, repository, Some(number)))
+                    let comments = comments(asked, repository, Some(number));
+                    listed(asked, repository, comments, |comment| shapes.comment(repository, comment))
                 }
                 Ok(_) | Err(_) => Answer::not_found(),
             },
@@ -289,7 +189,7 @@ impl World {
                     .roles
                     .keys()
                     .find(|known| known.eq_ignore_ascii_case(login))
-                    .map_or(*login, |l| l);
+                    .map_or(*login, String::as_str);
                 if !self.knows_user(login) {
                     return Answer::refused(404, &format!("{login} is not a user"));
                 }
@@ -299,17 +199,6 @@ impl World {
             }
             _ => Answer::not_found(),
         }
-    }
-
-    fn pulls(&self, asked: &Asked<'_>, shapes: Shapes<'_>, repository: &Repository) -> Vec<Value> {
-        let state = asked.query("state").unwrap_or("open");
-        let wanted = |pull: &&Pull| state == "all" || (state == "open") == pull.open;
-        let mut pulls: Vec<&Pull> = repository.pulls.values().filter(wanted).collect();
-        // Newest first, unless told otherwise.
-        if asked.query("direction") != Some("asc") {
-            pulls.reverse();
-        }
-        pulls.into_iter().map(|pull| shapes.pull(repository, pull, false)).collect()
     }
 
     /// From where the pull request parted from its base to its head.
@@ -389,7 +278,7 @@ impl World {
         let newest_first = repository.check_runs.values().rev().filter(|run| run.head_sha == commit.sha);
         let mut runs: Vec<_> = newest_first.collect();
         if asked.query("filter") != Some("all") {
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = BTreeSet::new();
             runs.retain(|run| seen.insert(&run.name));
         }
         if let Some(app) = asked.query("app_id") {
@@ -454,21 +343,33 @@ impl World {
     }
 }
 
-fn listed(asked: &Asked<'_>, repository: &Repository, items: Vec<Value>) -> Answer {
+/// One page of a list; only what is on it is put into shape.
+fn listed<T>(
+    asked: &Asked<'_>,
+    repository: &Repository,
+    items: Vec<T>,
+    shape: impl Fn(T) -> Value,
+) -> Answer {
     let (shown, link) = asked.paged(repository, items, DEFAULT_PAGE);
-    Answer { link, ..Answer::new(200, json!(shown)) }
+    Answer { link, ..Answer::new(200, shown.into_iter().map(shape).collect()) }
+}
+
+fn pulls<'a>(asked: &Asked<'_>, repository: &'a Repository) -> Vec<&'a Pull> {
+    let state = asked.query("state").unwrap_or("open");
+    let wanted = |pull: &&Pull| state == "all" || (state == "open") == pull.open;
+    let mut pulls: Vec<&Pull> = repository.pulls.values().filter(wanted).collect();
+    // Newest first, unless told otherwise.
+    if asked.query("direction") != Some("asc") {
+        pulls.reverse();
+    }
+    pulls
 }
 
 fn pull<'a>(repository: &'a Repository, number: &str) -> Option<&'a Pull> {
     repository.pulls.get(&number.parse().ok()?)
 }
 
-fn comments(
-    asked: &Asked<'_>,
-    shapes: Shapes<'_>,
-    repository: &Repository,
-    under: Option<i64>,
-) -> Vec<Value> {
+fn comments<'a>(asked: &Asked<'_>, repository: &'a Repository, under: Option<i64>) -> Vec<&'a Comment> {
     let since: Option<Timestamp> = asked.query("since").and_then(|since| since.parse().ok());
     let wanted = repository.comments.values().filter(|comment| {
         since.is_none_or(|since| comment.updated_at >= since)
@@ -481,5 +382,5 @@ fn comments(
     if asked.query("direction") == Some("desc") {
         comments.reverse();
     }
-    comments.into_iter().map(|comment| shapes.comment(repository, comment)).collect()
+    comments
 }

@@ -11,6 +11,7 @@
 
 mod access;
 mod answers;
+mod asked;
 mod deliveries;
 mod fault;
 mod git;

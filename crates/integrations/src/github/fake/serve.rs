@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::HOST;
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -49,9 +51,9 @@ pub async fn serve(
         let (fake, tls) = (fake.clone(), tls.clone());
         tokio::spawn(async move {
             match tls {
-                None => connection(stream, fake).await,
+                None => connection(stream, fake, Scheme::HTTP).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => connection(stream, fake).await,
+                    Ok(stream) => connection(stream, fake, Scheme::HTTPS).await,
                     Err(error) => tracing::debug!(%error, "no TLS with a client of the fake GitHub"),
                 },
             }
@@ -59,8 +61,12 @@ pub async fn serve(
     }
 }
 
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, fake: Fake) {
-    let service = hyper::service::service_fn(move |request| answered(fake.clone(), request));
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    fake: Fake,
+    scheme: Scheme,
+) {
+    let service = hyper::service::service_fn(move |request| answered(fake.clone(), scheme.clone(), request));
     let served =
         auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
     if let Err(error) = served {
@@ -69,10 +75,20 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static
 }
 
 /// What the fake leaves unanswered is unanswered here too: the connection breaks, or nothing ever comes.
-async fn answered(fake: Fake, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
-    let (parts, body) = request.into_parts();
+async fn answered(
+    fake: Fake,
+    scheme: Scheme,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Broken> {
+    let (mut parts, body) = request.into_parts();
     let lost = |problem: Box<dyn std::error::Error + Send + Sync>| Broken::Lost(problem.to_string());
     let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(lost)?.to_bytes();
+    // Links in answers lead back the way the request came.
+    let host = parts.headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut uri = parts.uri.into_parts();
+    uri.authority = uri.authority.or(host);
+    uri.scheme = uri.authority.as_ref().map(|_| scheme);
+    parts.uri = Uri::from_parts(uri).map_err(|error| Broken::Lost(error.to_string()))?;
     match fake.call(&Request::from_parts(parts, body)) {
         Ok(response) => Ok(response.map(Full::new)),
         Err(Broken::TimedOut(_)) => std::future::pending().await,

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::access::Caller;
-use super::answers::{Answer, Asked};
+use super::answers::Answer;
+use super::asked::Asked;
 use super::journal::Effect;
 use super::shapes::{Shapes, time};
 use super::world::{CheckRun, Role, Status, World};
