@@ -317,6 +317,21 @@ impl CheckState {
     }
 }
 
+impl From<CheckState> for StatusState {
+    /// For those who report through commit statuses, which know fewer words. What asks for something to be done does
+    /// not pass; what was not meant to run does.
+    fn from(state: CheckState) -> Self {
+        match state {
+            CheckState::Queued | CheckState::InProgress => Self::Pending,
+            CheckState::Completed(conclusion) => match conclusion {
+                Conclusion::Success | Conclusion::Skipped | Conclusion::Neutral => Self::Success,
+                Conclusion::Failure | Conclusion::TimedOut | Conclusion::ActionRequired => Self::Failure,
+                Conclusion::Cancelled => Self::Error,
+            },
+        }
+    }
+}
+
 impl std::fmt::Display for CheckState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())?;

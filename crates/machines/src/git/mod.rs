@@ -1,7 +1,10 @@
 //! The git door: from a commit to a Job and its result.
 
+pub mod account;
 pub mod github;
+pub mod glob;
 pub mod job_template;
+pub mod matching;
 pub mod workflow;
 pub mod workflow_template;
 
