@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::informer::Listener;
 use crate::leader::{self, Election};
 use crate::metrics::{MachineLabels, Metrics};
+use crate::outside::{Nobody, Outside};
 use crate::queue::{self, Queue, Work};
 use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
@@ -41,6 +42,9 @@ pub const GRACE: Duration = Duration::from_secs(20);
 /// How many objects are looked at at the same time unless said otherwise: requests, not decisions, take the time, and
 /// an API server lets a client have some dozens in flight.
 const CONCURRENCY: usize = 16;
+
+/// How many calls to the outside are under way at the same time: GitHub slows down who has more than a hundred.
+const OUTSIDE_CONCURRENCY: usize = 48;
 
 /// Guards that a simulation takes away to see that it notices; nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,7 @@ pub struct Builder {
     wire: Wire,
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
+    outside: Arc<dyn Outside>,
     resync: Duration,
     concurrency: usize,
     guards: Guards,
@@ -107,6 +112,9 @@ pub(crate) struct Core {
     pub(crate) guards: Guards,
     /// How many objects may be looked at at the same time.
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) outside: Arc<dyn Outside>,
+    /// How many calls to the outside may be under way.
+    pub(crate) outside_slots: Semaphore,
     pub(crate) leading: AtomicBool,
     /// Every kind there is has been asked for once.
     pub(crate) discovered: AtomicBool,
@@ -121,6 +129,7 @@ impl Engine {
             wire: Wire::new(client),
             machines: Vec::new(),
             clock: Arc::new(SystemClock),
+            outside: Arc::new(Nobody),
             resync: queue::RESYNC,
             guards: Guards::default(),
             concurrency: CONCURRENCY,
@@ -287,6 +296,13 @@ impl Builder {
         self
     }
 
+    /// Who carries out what plans ask of other systems.
+    #[must_use]
+    pub fn outside(mut self, outside: Arc<dyn Outside>) -> Self {
+        self.outside = outside;
+        self
+    }
+
     /// Where all chance comes from: the same seed makes the same choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -332,7 +348,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, resync, concurrency, guards, settings } = self;
+        let Self { wire, machines, clock, outside, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -352,6 +368,8 @@ impl Builder {
             time: Time::new(clock),
             guards,
             slots: Arc::new(Semaphore::new(concurrency)),
+            outside,
+            outside_slots: Semaphore::new(OUTSIDE_CONCURRENCY),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),
             ready: watch::Sender::new(false),

@@ -22,6 +22,8 @@ pub enum Error {
     Behind { about: String, missing: String, waited: Duration },
     #[error("{about}: this process no longer leads, so the rest of the plan is left to the one that does")]
     Deposed { about: String },
+    #[error("{about}: still asking after {rounds} rounds of questions")]
+    Endless { about: String, rounds: usize },
     #[error("serve health and metrics: {0}")]
     Serve(#[from] std::io::Error),
 }
@@ -36,6 +38,7 @@ impl Error {
             Self::Request(failure) => failure.category.as_str(),
             Self::Behind { .. } => "behind",
             Self::Deposed { .. } => "deposed",
+            Self::Endless { .. } => "endless",
             Self::Serve(_) => "io",
         }
     }
@@ -43,7 +46,7 @@ impl Error {
     /// Whether it is one of ours to fix, rather than a cluster's bad day.
     pub fn is_defect(&self) -> bool {
         match self {
-            Self::Panicked { .. } | Self::Fault(_) => true,
+            Self::Panicked { .. } | Self::Fault(_) | Self::Endless { .. } => true,
             Self::Request(failure) => failure.category == Category::Permanent,
             Self::NoMachine
             | Self::SameName { .. }
@@ -62,6 +65,7 @@ impl Error {
             | Self::SameName { .. }
             | Self::Panicked { .. }
             | Self::Fault(_)
+            | Self::Endless { .. }
             | Self::Behind { .. }
             | Self::Serve(_) => false,
         }
@@ -75,6 +79,7 @@ impl Error {
             | Self::SameName { .. }
             | Self::Panicked { .. }
             | Self::Fault(_)
+            | Self::Endless { .. }
             | Self::Behind { .. }
             | Self::Deposed { .. }
             | Self::Serve(_) => None,

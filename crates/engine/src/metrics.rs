@@ -21,6 +21,7 @@ pub struct Metrics {
     pub depth: Family<MachineLabels, Gauge>,
     pub errors: Family<ErrorLabels, Counter>,
     pub requests: Family<RequestLabels, Counter>,
+    pub outside: Family<OutsideLabels, Counter>,
     pub lost_notes: Family<MachineLabels, Counter>,
     pub watches: Family<StandingLabels, Gauge>,
     pub watch_restarts: Family<RestartLabels, Counter>,
@@ -54,6 +55,15 @@ pub struct RequestLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OutsideLabels {
+    pub machine: &'static str,
+    /// Which system was asked.
+    pub port: &'static str,
+    /// `ok`, or the failure's category.
+    pub ended: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabels {
     pub kind: String,
 }
@@ -80,6 +90,7 @@ impl Default for Metrics {
             depth: Family::default(),
             errors: Family::default(),
             requests: Family::default(),
+            outside: Family::default(),
             lost_notes: Family::default(),
             watches: Family::default(),
             watch_restarts: Family::default(),
@@ -139,6 +150,11 @@ impl Metrics {
                 "Requests made by plans, by method and answer (0: none came)",
                 self.requests.clone(),
             );
+            registry.register(
+                "outside_calls",
+                "Calls to other systems made by plans, by what they came to",
+                self.outside.clone(),
+            );
             registry.register("lost_notes", "Events that could not be written", self.lost_notes.clone());
             registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
             registry.register(
@@ -172,6 +188,8 @@ mod tests {
         metrics.lost_notes.get_or_create(&machine).inc();
         metrics.errors.get_or_create(&ErrorLabels { machine: "m", category: "panic" }).inc();
         metrics.requests.get_or_create(&RequestLabels { machine: "m", method: "GET".into(), code: 0 }).inc();
+        let asked = OutsideLabels { machine: "m", port: "github", ended: "ok" };
+        metrics.outside.get_or_create(&asked).inc();
         metrics.watch_restarts.get_or_create(&RestartLabels { kind: "Job".into(), reason: "expired" }).inc();
         metrics.malformed.get_or_create(&KindLabels { kind: "Job".into() }).inc();
         let text = metrics.exposition();
@@ -181,6 +199,7 @@ mod tests {
             "pawl_queue_depth{machine=\"m\"} 3",
             "pawl_errors_total{machine=\"m\",category=\"panic\"} 1",
             "pawl_requests_total{",
+            "pawl_outside_calls_total{machine=\"m\",port=\"github\",ended=\"ok\"} 1",
             "pawl_lost_notes_total{",
             "pawl_watch_state{kind=\"Job.batch\",state=\"live\"} 1",
             "pawl_watch_restarts_total{",

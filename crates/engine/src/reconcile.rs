@@ -6,6 +6,8 @@
 //!        │                               ▼                   ▼                               ▼
 //!        └───────────────────────── retry with back-off ◀────┘                wait until the caches have seen it
 //! ```
+//! A plan that asks something outside is applied, the calls are made, and the object is decided on again with the
+//! answers, until a plan asks nothing more.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,7 @@ use pawl_api::meta::Kind;
 use pawl_machines::apply::{Answer, Applying, Outcome, Written};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
+use pawl_machines::outside::{Answers, Call};
 use pawl_machines::plan::{Refusal, Waiting, Wake};
 use pawl_machines::view::{Input, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,9 +31,13 @@ use crate::caches::Change;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::expectations::{self, caught_up};
-use crate::metrics::{MachineLabels, RequestLabels};
+use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
 use crate::queue::{Taken, Verdict, Work};
 use crate::report::{self, Ended, Report};
+
+/// How often one look may decide: a sync asks for refs, then commits, then who may command it, then acts, and a refusal
+/// in between is decided on once more. A decision that goes on asking is backed off from like any failure.
+const ROUNDS: usize = 12;
 
 /// What is remembered of an object between looks. A restart forgets it, and that is harmless: refusals are refused
 /// again, and fresh lists are older than nothing of ours.
@@ -126,14 +133,18 @@ impl Core {
     ) -> Result<Option<Wake>, Error> {
         self.catch_up(work, &mut look.awaited, slot).await?;
         slot.take().await;
-        for is_second in [false, true] {
+        let mut answers = Answers::default();
+        let mut refused_before = false;
+        for _ in 0..ROUNDS {
             let Some(me) = self.caches.get(&work.kind, &work.key) else { return Ok(None) };
             if look.refused_uid != me.uid() {
                 look.refusals.clear();
             }
-            let mut plan = self.decide(machine, &me, &look.refusals)?;
+            let heard = Arc::new(answers);
+            let mut plan = self.decide(machine, &me, &look.refusals, &heard)?;
+            answers = Arc::unwrap_or_clone(heard);
             look.waiting = std::mem::take(&mut plan.waiting);
-            let wake = plan.wake;
+            let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -146,19 +157,61 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
-                return Ok(Some(wake));
+                if asks.is_empty() {
+                    return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
+                }
+                self.catch_up(work, &mut look.awaited, slot).await?;
+                look.acted |= asks.iter().any(Call::is_write);
+                self.hear(machine, &me, asks, &mut answers, slot).await?;
+                continue;
             };
             tracing::info!(failure = %refused, "the API server refused a step for good");
             me.uid().clone_into(&mut look.refused_uid);
             look.refusals.extend(refusals);
             // A decision that insists on what it knows to be refused is slowed down like any other failure.
-            if is_second {
+            if std::mem::replace(&mut refused_before, true) {
                 return Err(Error::Request(refused));
             }
             self.catch_up(work, &mut look.awaited, slot).await?;
             slot.take().await;
         }
-        Ok(Some(Wake::OnChange))
+        Err(Error::Endless { about: format!("{} {}", work.kind, work.key), rounds: ROUNDS })
+    }
+
+    /// Makes the calls of a plan. They may take long, so the slot is free for others meanwhile.
+    async fn hear(
+        &self,
+        machine: &AnyMachine,
+        me: &Arc<Object>,
+        asks: Vec<Call>,
+        answers: &mut Answers,
+        slot: &mut Slot,
+    ) -> Result<(), Error> {
+        slot.free();
+        self.work.notify_one();
+        let calls = asks.into_iter().map(|call| async {
+            let _permit = self.outside_slots.acquire().await;
+            // Whoever no longer leads does nothing outside either.
+            if call.is_write() && !self.leading.load(Ordering::SeqCst) {
+                return Err(Error::Deposed { about: me.reference().to_string() });
+            }
+            tracing::debug!(%call, "asks outside");
+            let answer = self.outside.call(&call).await;
+            let ended = answer.as_ref().map_or_else(|failure| failure.category.as_str(), |_| "ok");
+            let labels = OutsideLabels { machine: machine.name(), port: call.port(), ended };
+            self.metrics.outside.get_or_create(&labels).inc();
+            if let Err(failure) = &answer {
+                tracing::warn!(%failure, "the outside did not do what was asked");
+            }
+            Ok((call, answer))
+        });
+        let heard = futures::future::join_all(calls).await;
+        for answered in heard {
+            let (call, answer) = answered?;
+            answers.put(call, answer);
+        }
+        slot.take().await;
+        Ok(())
     }
 
     fn decide(
@@ -166,8 +219,9 @@ impl Core {
         machine: &AnyMachine,
         me: &Arc<Object>,
         refusals: &[Refusal],
+        answers: &Arc<Answers>,
     ) -> Result<BoundPlan, Error> {
-        let input = Input { view: &*self.caches, me, refusals };
+        let input = Input { view: &*self.caches, me, refusals, answers };
         let now = self.time.wall();
         let decided = catch_unwind(AssertUnwindSafe(|| machine.plan(&input, now)));
         let decided = decided.map_err(|panic| Error::Panicked {

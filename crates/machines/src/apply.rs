@@ -168,8 +168,17 @@ impl Applying {
 
     /// Like `new`, with guards taken away: only for simulations that check that they notice.
     pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
-        let BoundPlan { machine, basis: _, resource_version, mut steps, notes, status, waiting: _, wake: _ } =
-            plan;
+        let BoundPlan {
+            machine,
+            basis: _,
+            resource_version,
+            mut steps,
+            notes,
+            status,
+            waiting: _,
+            asks: _,
+            wake: _,
+        } = plan;
         let releases = steps.iter().any(is_release);
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
         // What there is to say of an object is said before it may be gone: nobody would come back to say it.
@@ -320,6 +329,10 @@ impl Applying {
                 self.check_version(kind, key, &resource_version, reply);
             }
             Asked::Patch { kind, key } => match reply {
+                // The status that follows swaps with what this write made of the object.
+                Ok(patched) if text(&patched, "/metadata/uid") == Some(self.about.uid()) => {
+                    self.own_written(&patched);
+                }
                 Ok(patched) => self.written(kind, key, &patched, false),
                 Err(failure) => self.stop(kind, key, failure),
             },

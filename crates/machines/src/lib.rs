@@ -15,6 +15,7 @@ pub mod lifecycle;
 pub mod lock;
 pub mod machine;
 pub mod object;
+pub mod outside;
 pub mod plan;
 #[cfg(test)]
 mod testing;

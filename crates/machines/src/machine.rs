@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::object::{Key, Malformed, Object, Reference};
+use crate::outside::Call;
 use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
 
@@ -155,6 +156,7 @@ pub struct BoundPlan {
     pub notes: Vec<Note>,
     pub status: Option<Value>,
     pub waiting: Vec<Waiting>,
+    pub asks: Vec<Call>,
     pub wake: Wake,
 }
 
@@ -213,7 +215,8 @@ impl<M: Machine> Decider for M {
             Ok(me) => me,
             Err(malformed) => return Ok(refuse_malformed(description, input.me, &malformed)),
         };
-        let Plan { steps, notes, status, gates, waiting, wake } = self.decide(&self.observe(input, &me), now);
+        let Plan { steps, notes, status, gates, waiting, asks, wake } =
+            self.decide(&self.observe(input, &me), now);
         let status = match status {
             None => None,
             Some(status) => Some(finished_status(description, input.me, &status, &gates)?),
@@ -226,6 +229,7 @@ impl<M: Machine> Decider for M {
             notes,
             status,
             waiting,
+            asks,
             wake,
         })
     }
@@ -271,6 +275,7 @@ fn refuse_malformed(description: &Description, me: &Arc<Object>, malformed: &Mal
         notes: vec![Note::warning("Malformed", malformed.problem.clone())],
         status: None,
         waiting: Vec::new(),
+        asks: Vec::new(),
         wake: Wake::OnChange,
     }
 }
@@ -335,7 +340,7 @@ mod tests {
 
     fn plan(status: Value, me: Value) -> Result<BoundPlan, Fault> {
         let me = Object::new(CONFIG_MAP, me).unwrap();
-        let input = Input { view: &World::default(), me: &me, refusals: &[] };
+        let input = Input { view: &World::default(), me: &me, refusals: &[], answers: &Arc::default() };
         AnyMachine::new(Told(status)).plan(&input, Timestamp::UNIX_EPOCH)
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::object::{Key, Reference};
+use crate::outside::Call;
 
 /// What to do next, and why not more.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,8 @@ pub struct Plan<S> {
     pub gates: Vec<Gate>,
     /// Not acting is data: what would have to happen first.
     pub waiting: Vec<Waiting>,
+    /// What to ask or do outside once the steps are done; then the object is decided on again, with the answers.
+    pub asks: Vec<Call>,
     pub wake: Wake,
 }
 
@@ -38,6 +41,7 @@ impl<S> Plan<S> {
             status: None,
             gates: Vec::new(),
             waiting: Vec::new(),
+            asks: Vec::new(),
             wake: Wake::OnChange,
         }
     }
@@ -74,6 +78,13 @@ impl<S> Plan<S> {
     #[must_use]
     pub fn waiting(mut self, waiting: Waiting) -> Self {
         self.waiting.push(waiting);
+        self
+    }
+
+    /// To be heard before the next decision.
+    #[must_use]
+    pub fn ask(mut self, call: Call) -> Self {
+        self.asks.push(call);
         self
     }
 

@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 
 use crate::apply::{Answer, Applying, Outcome};
 use crate::cache::World;
+use crate::failure::Failure;
 use crate::machine::{AnyMachine, BoundPlan, Primary};
 use crate::object::{Key, Object};
+use crate::outside::{Answers, Call, Reply};
 use crate::plan::Refusal;
 use crate::view::{Input, View};
 
@@ -34,6 +36,10 @@ pub(crate) struct Cluster {
     pub(crate) statuses: Vec<(Key, Value)>,
     /// Answers to give instead of creating an object of this kind.
     pub(crate) refuse_create: Option<(Kind, u16, Value)>,
+    /// Everything that was asked outside, in order.
+    pub(crate) calls: Vec<Call>,
+    /// What the outside answers.
+    pub(crate) outside: fn(&Call) -> Result<Reply, Failure>,
     kinds: Vec<Kind>,
     revision: u64,
     refusals: Vec<(Kind, Key, Vec<Refusal>)>,
@@ -48,6 +54,8 @@ impl Cluster {
             events: vec![],
             statuses: vec![],
             refuse_create: None,
+            calls: vec![],
+            outside: |call| Err(Failure::unanswered(call.to_string(), "nobody is there")),
             kinds: kinds.to_vec(),
             revision: 0,
             refusals: vec![],
@@ -98,25 +106,42 @@ impl Cluster {
     }
 
     pub(crate) fn plan(&self, machine: &AnyMachine, object: &Arc<Object>) -> BoundPlan {
+        self.plan_hearing(machine, object, &Arc::default())
+    }
+
+    fn plan_hearing(&self, machine: &AnyMachine, object: &Arc<Object>, answers: &Arc<Answers>) -> BoundPlan {
         let refusals = self
             .refusals
             .iter()
             .find(|(kind, key, _)| kind == object.kind() && *key == object.key())
             .map(|(_, _, refusals)| refusals.as_slice())
             .unwrap_or_default();
-        machine.plan(&Input { view: &self.world, me: object, refusals }, self.now).unwrap()
+        machine.plan(&Input { view: &self.world, me: object, refusals, answers }, self.now).unwrap()
     }
 
     /// Observes, decides and applies once for one object.
     pub(crate) fn step(&mut self, machine: &AnyMachine, kind: &Kind, key: &Key) -> Outcome {
-        let me = self.world.get(kind, key).expect("an object to look at");
-        let plan = self.plan(machine, &me);
-        let outcome = self.apply(plan, me, usize::MAX);
-        self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
-        if !outcome.refusals.is_empty() {
-            self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
+        let mut answers = Answers::default();
+        for _ in 0..MAX_ROUNDS {
+            let Some(me) = self.world.get(kind, key) else { return Outcome::default() };
+            let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
+            let asks = plan.asks.clone();
+            let outcome = self.apply(plan, me, usize::MAX);
+            self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
+            if !outcome.refusals.is_empty() {
+                self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
+            }
+            if asks.is_empty() || outcome.failure.is_some() || !outcome.refusals.is_empty() {
+                return outcome;
+            }
+            for call in asks {
+                assert!(answers.get(&call).is_none(), "asked twice in one look: {call}");
+                self.calls.push(call.clone());
+                let answer = (self.outside)(&call);
+                answers.put(call, answer);
+            }
         }
-        outcome
+        panic!("still asking after {MAX_ROUNDS} rounds");
     }
 
     /// Carries a plan out, and dies after so many requests.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pawl_api::meta::Kind;
 
 use crate::object::{Key, Object};
+use crate::outside::Answers;
 use crate::plan::Refusal;
 
 /// Whether the API server serves a kind.
@@ -61,6 +62,8 @@ pub struct Input<'a> {
     pub me: &'a Arc<Object>,
     /// What the API server refused for good the last time this object's plan was applied.
     pub refusals: &'a [Refusal],
+    /// What was heard from outside in this look.
+    pub answers: &'a Arc<Answers>,
 }
 
 impl std::fmt::Debug for Input<'_> {

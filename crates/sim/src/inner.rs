@@ -8,12 +8,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
+use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
+use pawl_machines::failure::Failure;
 
 use crate::fault::{self, Fault, Injection};
 use crate::ground::{DAWN, Ground};
@@ -92,8 +95,9 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
     let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
     let ground = Ground::new(scenario.own_kinds, setup.keep_trace);
-    let replicas =
-        (0..setup.replicas.max(1)).map(|_| Replica::start(&router, setup.guards, &ground)).collect();
+    let replicas = (0..setup.replicas.max(1))
+        .map(|_| Replica::start(&router, setup.guards, &ground, nobody()))
+        .collect();
     let mut world = World {
         setup,
         scenario,
@@ -204,6 +208,12 @@ impl World<'_> {
         let now = self.ground.now();
         let jitter = self.rng.f64();
         let Some(replica) = self.replicas.get_mut(index) else { return };
+        if let Some((call, outside)) = replica.asking(slot) {
+            // A port in a simulation answers at once; one that would wait is not there.
+            let heard = outside.call(&call).now_or_never();
+            let answer = heard.unwrap_or_else(|| Err(Failure::unanswered(call.to_string(), "no answer")));
+            return replica.heard(slot, call, answer);
+        }
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
         self.used.extend(right(replica.machine_at(slot), &request));
@@ -285,7 +295,7 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, nobody());
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
         }
@@ -325,7 +335,7 @@ impl World<'_> {
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
-        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, nobody());
         let now = self.ground.now();
         let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
@@ -343,6 +353,10 @@ impl World<'_> {
     fn broken(&mut self, oracle: Oracle, what: String) {
         self.violations.push(Violation { oracle, what });
     }
+}
+
+fn nobody() -> Arc<dyn Outside> {
+    Arc::new(Nobody)
 }
 
 /// The right that a write needs; reads are covered by watching.

@@ -10,14 +10,17 @@ use jiff::{SignedDuration, Timestamp};
 use pawl_api::k8s::{CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
+use pawl_engine::Outside;
 use pawl_engine::caches::Change;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::{Applying, Outcome, Written};
 use pawl_machines::backoff;
 use pawl_machines::cache::World;
+use pawl_machines::failure::Failure;
 use pawl_machines::machine::Fault;
 use pawl_machines::object::Object;
+use pawl_machines::outside::{Answers, Call, Reply};
 use pawl_machines::plan::{Refusal, Wake};
 use pawl_machines::view::{Input, View};
 
@@ -26,6 +29,16 @@ use crate::mutant::Guards;
 
 /// Kinds that the server has whether or not there are objects of them.
 const SERVED: &[Kind] = &[CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET];
+
+/// One plan under way: first it is applied, then its questions are asked.
+#[derive(Debug)]
+struct Running {
+    work: Work,
+    applying: Option<Applying>,
+    asks: Vec<Call>,
+    /// Something was not heard: look again later, whatever was decided meanwhile.
+    unheard: bool,
+}
 
 /// One copy of the controllers.
 #[derive(Debug)]
@@ -42,13 +55,16 @@ pub struct Replica {
     failures: BTreeMap<Work, u32>,
     refusals: BTreeMap<Work, Vec<Refusal>>,
     awaited: BTreeMap<Work, Vec<Written>>,
-    running: Vec<(Work, Applying)>,
+    running: Vec<Running>,
+    /// What each look has heard from outside so far.
+    answers: BTreeMap<Work, Answers>,
+    outside: Arc<dyn Outside>,
     last_delivered: Option<Change>,
 }
 
 impl Replica {
     /// Starts: lists everything, and looks at all of it.
-    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground) -> Self {
+    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground, outside: Arc<dyn Outside>) -> Self {
         let mut replica = Self {
             router: Arc::clone(router),
             guards,
@@ -61,6 +77,8 @@ impl Replica {
             refusals: BTreeMap::new(),
             awaited: BTreeMap::new(),
             running: Vec::new(),
+            answers: BTreeMap::new(),
+            outside,
             last_delivered: None,
         };
         replica.relist(ground);
@@ -136,8 +154,10 @@ impl Replica {
     /// Everything that may be looked at now.
     pub fn startable(&self) -> impl Iterator<Item = &Work> {
         self.dirty.iter().filter(|item| {
-            let busy =
-                self.running.iter().any(|(running, _)| running.kind == item.kind && running.key == item.key);
+            let busy = self
+                .running
+                .iter()
+                .any(|Running { work, .. }| work.kind == item.kind && work.key == item.key);
             !busy && (!self.guards.read_your_writes || self.has_seen_its_writes(item))
         })
     }
@@ -171,32 +191,45 @@ impl Replica {
         let Some(me) = self.caches.get(&item.kind, &item.key) else {
             self.failures.remove(item);
             self.refusals.remove(item);
+            self.answers.remove(item);
             return Ok(());
         };
         let Some(machine) = self.router.machine(item) else { return Ok(()) };
         let refusals = self.refusals.get(item).cloned().unwrap_or_default();
-        let plan = machine.plan(&Input { view: &self.caches, me: &me, refusals: &refusals }, now)?;
+        let answers = Arc::new(self.answers.remove(item).unwrap_or_default());
+        let input = Input { view: &self.caches, me: &me, refusals: &refusals, answers: &answers };
+        let mut plan = machine.plan(&input, now)?;
+        let asks = std::mem::take(&mut plan.asks);
+        let unheard = answers.unheard().is_some() && asks.is_empty();
         if let Wake::At(at) = plan.wake {
             self.timers.insert(item.clone(), at);
         }
         let applying = Applying::with_guards(plan, me, now, self.guards.applying);
-        if applying.is_idle() {
-            self.failures.remove(item);
-        } else {
-            self.running.push((item.clone(), applying));
+        if applying.is_idle() && asks.is_empty() {
+            if unheard {
+                self.back_off(item, now, 0.5);
+            } else {
+                self.failures.remove(item);
+            }
+        }
+        if !asks.is_empty() {
+            self.answers.insert(item.clone(), Arc::unwrap_or_clone(answers));
+        }
+        if !applying.is_idle() || !asks.is_empty() {
+            self.running.push(Running { work: item.clone(), applying: Some(applying), asks, unheard });
         }
         Ok(())
     }
 
     /// Whose plan is at `slot`.
     pub fn machine_at(&self, slot: usize) -> &'static str {
-        let work = self.running.get(slot).map(|(work, _)| work);
+        let work = self.running.get(slot).map(|running| &running.work);
         work.and_then(|work| self.router.machine(work)).map_or("", |machine| machine.name())
     }
 
     /// The plan at `slot`, to be driven one request further.
     pub fn applying(&mut self, slot: usize) -> Option<&mut Applying> {
-        self.running.get_mut(slot).map(|(_, applying)| applying)
+        self.running.get_mut(slot).and_then(|running| running.applying.as_mut())
     }
 
     /// The plan at `slot` is over.
@@ -204,7 +237,8 @@ impl Replica {
         if slot >= self.running.len() {
             return;
         }
-        let (item, applying) = self.running.swap_remove(slot);
+        let Running { work: item, applying, asks, unheard } = self.running.swap_remove(slot);
+        let Some(applying) = applying else { return };
         let Outcome { writes, refusals, failure, lost_notes: _ } = applying.finish();
         self.awaited.insert(item.clone(), writes);
         let refused = !refusals.is_empty();
@@ -214,15 +248,41 @@ impl Replica {
             self.dirty.insert(item.clone());
         }
         if failure.is_some() {
-            let failures = self.failures.entry(item.clone()).or_default();
-            *failures += 1;
-            let wait = backoff::after_error(*failures, jitter);
-            let at = now.checked_add(SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
-            let at = self.timers.get(&item).map_or(at, |earlier| at.min(*earlier));
-            self.timers.insert(item, at);
+            self.answers.remove(&item);
+        } else if !refused && !asks.is_empty() {
+            self.running.push(Running { work: item.clone(), applying: None, asks, unheard });
+        }
+        if failure.is_some() || unheard {
+            self.back_off(&item, now, jitter);
         } else if !refused {
             self.failures.remove(&item);
         }
+    }
+
+    /// What the plan at `slot` asks next of the outside, and through whom, once its steps are done.
+    pub fn asking(&self, slot: usize) -> Option<(Call, Arc<dyn Outside>)> {
+        let running = self.running.get(slot).filter(|running| running.applying.is_none())?;
+        Some((running.asks.first()?.clone(), Arc::clone(&self.outside)))
+    }
+
+    /// What was heard; after the last question the object is decided on again.
+    pub fn heard(&mut self, slot: usize, call: Call, answer: Result<Reply, Failure>) {
+        let Some(running) = self.running.get_mut(slot) else { return };
+        running.asks.retain(|asked| *asked != call);
+        self.answers.entry(running.work.clone()).or_default().put(call, answer);
+        if running.asks.is_empty() {
+            let Running { work, .. } = self.running.swap_remove(slot);
+            self.dirty.insert(work);
+        }
+    }
+
+    fn back_off(&mut self, item: &Work, now: Timestamp, jitter: f64) {
+        let failures = self.failures.entry(item.clone()).or_default();
+        *failures += 1;
+        let wait = backoff::after_error(*failures, jitter);
+        let at = now.checked_add(SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
+        let at = self.timers.get(item).map_or(at, |earlier| at.min(*earlier));
+        self.timers.insert(item.clone(), at);
     }
 
     /// Whether the caches are at least as new as this item's own last writes.

@@ -84,6 +84,14 @@ reasons! {
     RepositoryNotFound = "RepositoryNotFound",
     CommitStatusesOnly = "CommitStatusesOnly",
     CursorLost = "CursorLost",
+    CheckRunsUsed = "CheckRunsUsed",
+    /// Another Repository in the namespace has the same Branches.
+    DuplicateRepository = "DuplicateRepository",
+    DefaultBranchMissing = "DefaultBranchMissing",
+    /// A ref that no Branch can stand for.
+    BadRef = "BadRef",
+    CommandTaken = "CommandTaken",
+    CommandIgnored = "CommandIgnored",
     SyncRequested = "SyncRequested",
     BranchCreated = "BranchCreated",
     BranchUpdated = "BranchUpdated",
@@ -105,12 +113,22 @@ reasons! {
     Trusted = "Trusted",
     SkipCi = "SkipCi",
     DraftSkipped = "DraftSkipped",
+    /// The commit is on GitHub no more.
+    CommitGone = "CommitGone",
+    CancelRequested = "CancelRequested",
+    RetestRequested = "RetestRequested",
 
-    // WorkflowTemplate.
+    // WorkflowTemplate: what it says of a change …
+    Matched = "Matched",
+    NothingMatched = "NothingMatched",
+    AllIgnored = "AllIgnored",
+    RootFilesIgnored = "RootFilesIgnored",
+    /// `on` is about other refs.
+    OtherRef = "OtherRef",
+    // … and what may be wrong with it.
     BadGlob = "BadGlob",
     BadJob = "BadJob",
     DependencyCycle = "DependencyCycle",
-    DependencyUnknown = "DependencyUnknown",
 
     // Workflow.
     TemplateFound = "TemplateFound",

@@ -8,6 +8,7 @@
     reason = "what helps a test fails as a test does"
 )]
 
+mod asking;
 mod cluster;
 mod conformance;
 mod lab;

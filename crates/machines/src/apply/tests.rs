@@ -20,6 +20,7 @@ fn applying(steps: Vec<Step>, notes: Vec<Note>, status: Option<Value>) -> Applyi
         notes,
         status,
         waiting: vec![],
+        asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
     let mut applying = Applying::new(plan, about, Timestamp::UNIX_EPOCH);
@@ -121,6 +122,7 @@ fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on()
         notes: vec![],
         status: None,
         waiting: vec![],
+        asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
     let start = |step| Applying::new(plan(step), Arc::clone(&about), Timestamp::UNIX_EPOCH);
@@ -295,6 +297,7 @@ fn a_namespace_is_finalized_with_all_of_its_metadata_and_no_status_follows() {
         notes: vec![],
         status: Some(json!({"phase": "Terminating"})),
         waiting: vec![],
+        asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
     let mut applying = Applying::new(plan, about, Timestamp::UNIX_EPOCH);
@@ -340,6 +343,7 @@ fn every_guard_can_be_taken_away_alone() {
             notes: vec![],
             status: None,
             waiting: vec![],
+            asks: vec![],
             wake: crate::plan::Wake::OnChange,
         };
         let mut applying = Applying::with_guards(plan, about, Timestamp::UNIX_EPOCH, guards);

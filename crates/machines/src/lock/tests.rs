@@ -40,6 +40,7 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
         notes: vec![],
         status: None,
         waiting: vec![],
+        asks: vec![],
         wake: Wake::OnChange,
     };
     (plan, me)

@@ -330,7 +330,7 @@ fn a_replica_that_sees_the_job_before_its_pods_does_not_count_a_result_twice() {
     let mut view = run.cluster.world.clone();
     view.put(late_pod);
     let me = view.get(&JOB, &run.key).unwrap();
-    let input = Input { view: &view, me: &me, refusals: &[] };
+    let input = Input { view: &view, me: &me, refusals: &[], answers: &Arc::default() };
     let plan = run.machines[0].plan(&input, run.cluster.now).unwrap();
     let outcome = run.cluster.apply(plan, me, usize::MAX);
     assert_eq!(outcome.failure.unwrap().reason, "Outdated");
