@@ -10,6 +10,7 @@ mod stop;
 mod terminal;
 mod uninstall;
 mod up;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pawl_engine::{Engine, Stopped, health, leader};
 
-use crate::{doors, logging, stop};
+use crate::{doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
     #[command(flatten)]
+    webhook: webhook::Choices,
+    #[command(flatten)]
     logging: logging::Choices,
 }
 
@@ -38,7 +40,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
-    let engine = Engine::builder(client)
+    let engine = Engine::builder(client.clone())
         .machines(doors::machines())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
@@ -49,9 +51,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let stopping = stop::requested()?;
+    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    if let Some(webhook::Served { address, .. }) = &deliveries {
+        tracing::info!(%address, "taking webhook deliveries on /webhook");
+    }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
     served.await??;
+    if let Some(deliveries) = deliveries {
+        deliveries.ended.await??;
+    }
     match stopped {
         Stopped::Clean => tracing::info!("stopped"),
         Stopped::Cut { unfinished } => {

@@ -1,5 +1,6 @@
 //! The git door: from a commit to a Job and its result.
 
+pub mod delivery;
 pub mod github;
 pub mod job_template;
 pub mod workflow;

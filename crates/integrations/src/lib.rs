@@ -1,0 +1,5 @@
+//! x
+pub mod github {
+    pub mod webhook;
+}
+pub mod webhook;
