@@ -1,7 +1,9 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod cluster;
 mod crds;
 mod doors;
+mod explain;
 mod install;
 mod logging;
 mod operator;
@@ -39,6 +41,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Say why something ran, or did not.
+    Explain(explain::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
 }
@@ -92,10 +96,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Uninstall(UninstallArgs { kubeconfig, yes: _, choices }) => runtime()?.block_on(async {
-            let client = operator::client(kubeconfig.as_deref()).await?;
+            let client = cluster::for_controllers(kubeconfig.as_deref()).await?;
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
     }
     Ok(ExitCode::SUCCESS)

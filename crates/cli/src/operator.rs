@@ -1,13 +1,12 @@
 //! `pawl operator`: the doors' controllers against any Kubernetes.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use pawl_engine::{Engine, Stopped, health, leader};
 
-use crate::{doors, logging, stop, webhook};
+use crate::{cluster, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
-    let client = client(args.kubeconfig.as_deref()).await?;
+    let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
     let config = leader::Config {
         namespace: args.system_namespace,
         name: "pawl-operator".to_owned(),
@@ -68,24 +67,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A client for the cluster that is meant: the file given, else `KUBECONFIG` and its default, else the pod's own.
-///
-/// # Errors
-/// When there is no usable configuration.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("--kubeconfig {}: cannot be read", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))?
-        }
-        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one")?,
-    };
-    Ok(kube::Client::try_from(config)?)
 }
 
 /// Differs between copies and lives as long as the process: the pod's name, made unique where there is none.

@@ -106,11 +106,17 @@ reasons! {
     SkipCi = "SkipCi",
     DraftSkipped = "DraftSkipped",
 
-    // WorkflowTemplate.
+    // WorkflowTemplate: what it says of a change …
+    Matched = "Matched",
+    NothingMatched = "NothingMatched",
+    AllIgnored = "AllIgnored",
+    RootFilesIgnored = "RootFilesIgnored",
+    /// `on` is about other refs.
+    OtherRef = "OtherRef",
+    // … and what may be wrong with it.
     BadGlob = "BadGlob",
     BadJob = "BadJob",
     DependencyCycle = "DependencyCycle",
-    DependencyUnknown = "DependencyUnknown",
 
     // Workflow.
     TemplateFound = "TemplateFound",

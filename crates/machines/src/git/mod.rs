@@ -1,8 +1,11 @@
 //! The git door: from a commit to a Job and its result.
 
 pub mod delivery;
+pub mod explain;
 pub mod github;
+pub mod glob;
 pub mod job_template;
+pub mod matching;
 pub mod workflow;
 pub mod workflow_template;
 
