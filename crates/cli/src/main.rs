@@ -1,11 +1,13 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod bench;
 mod cluster;
 mod crds;
 mod doors;
 mod explain;
 mod install;
 mod logging;
+mod match_paths;
 mod operator;
 mod sim;
 mod stop;
@@ -43,8 +45,12 @@ enum Command {
     Up(up::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
+    /// Print the paths that a template's pattern matches.
+    Match(match_paths::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
+    /// Measure how fast things are.
+    Bench(bench::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -101,7 +107,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
+        Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
+        Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
     Ok(ExitCode::SUCCESS)
 }
