@@ -27,7 +27,7 @@ use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use crate::terminal::Say;
-use crate::{doors, logging, stop};
+use crate::{doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +43,8 @@ pub(crate) struct Args {
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
+    #[command(flatten)]
+    webhook: webhook::Choices,
     #[command(flatten)]
     logging: logging::Choices,
 }
@@ -81,6 +83,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
+    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
     let served = tokio::spawn(pawl_apiserver::serve(
         listener,
         server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
@@ -94,6 +97,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     });
     engine.ready().await;
     greet(say, address, &kubeconfig, start);
+    if let Some(webhook::Served { address, .. }) = &deliveries {
+        say.line(&format!("  webhook     http://{address}/webhook"));
+    }
     if args.demo {
         demo::start(&client, say).await?;
     }
@@ -104,6 +110,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
     served.await?.context("the API server")?;
+    if let Some(deliveries) = deliveries {
+        deliveries.ended.await?.context("the webhook server")?;
+    }
     say.line("stopped; everything acknowledged is on disk");
     Ok(())
 }

@@ -3,6 +3,8 @@
 pub mod account;
 pub mod branch;
 pub mod comments;
+pub mod delivery;
+pub mod explain;
 pub mod github;
 pub mod glob;
 #[cfg(test)]
