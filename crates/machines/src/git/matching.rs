@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use pawl_api::git::branch::Evaluation;
+use pawl_api::git::workflow::parameters;
 use pawl_api::git::workflow_template::{ExecutionUnit, Match, On, RootFiles};
-use pawl_api::git::{WorkflowPhase, WorkflowTemplateSpec};
+use pawl_api::git::{BranchSpec, WorkflowPhase, WorkflowSpec, WorkflowTemplateSpec};
 use pawl_api::meta::Reason;
 
 pub use super::github::ChangedFile;
@@ -204,6 +205,34 @@ pub fn stages<'a>(
     stages
 }
 
+/// The Workflow of one target. `workspace` is the claim that its containers share and where they find it.
+pub fn workflow_spec(
+    branch: (&str, &BranchSpec),
+    template: (&str, &WorkflowTemplateSpec),
+    path: &str,
+    is_default_branch: bool,
+    workspace: Option<(&str, &str)>,
+) -> WorkflowSpec {
+    let mut parameters = BTreeMap::from([
+        (parameters::IS_DEFAULT_BRANCH.to_owned(), is_default_branch.to_string()),
+        (parameters::EXECUTION_UNIT.to_owned(), template.1.match_.execution_unit.as_str().to_owned()),
+    ]);
+    if let Some((claim, mount_path)) = workspace {
+        parameters.insert(parameters::WORKSPACE_CLAIM_NAME.to_owned(), claim.to_owned());
+        parameters.insert(parameters::WORKSPACE_MOUNT_PATH.to_owned(), mount_path.to_owned());
+    }
+    WorkflowSpec {
+        owner: branch.1.owner.clone(),
+        repository: branch.1.repository.clone(),
+        branch: branch.0.to_owned(),
+        sha: branch.1.sha.clone(),
+        template: template.0.to_owned(),
+        path: path.to_owned(),
+        parameters,
+        attempt: 1,
+    }
+}
+
 /// Whether what a target waits for is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dependencies<'a> {
@@ -265,7 +294,6 @@ impl Verdict {
         Evaluation {
             template: self.template.clone(),
             version: version.into(),
-            version: String::new(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),
