@@ -81,14 +81,16 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<ExitCod
     let manifests = templates::load(&args.templates, &checkout.root)?;
     let change = checkout.change(&args.base)?;
     let plan = Plan::make(checkout, change, manifests);
-    let world = World::new(&plan).await?;
     if args.dry_run || plan.is_empty() {
+        // The server refuses what a cluster would refuse; nothing runs, so nothing is isolated.
+        World::new(&plan, pawl_runner::Isolation::default()).await?;
         match args.output {
             Output::Text => plan.say(say),
             Output::Json => say.line(&serde_json::to_string_pretty(&plan.json())?),
         }
         return Ok(code(!plan.has_malformed()));
     }
+    let world = World::new(&plan, world::isolation().await?).await?;
     let at_once = args.jobs.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
     let mut schedule = Schedule::new(&plan.verdicts, &plan.manifests.templates, at_once.unwrap_or(1));
     let mut progress = Progress::new(Stderr);

@@ -110,7 +110,7 @@ impl Plan {
     fn verdict_json(&self, verdict: &Verdict) -> Value {
         let target = |target: &Target| {
             json!({"path": target.path, "fileCount": target.files, "files": target.examples,
-                "after": self.waits_for(verdict, target)})
+                "after": self.waits_for(verdict, target).0})
         };
         json!({
             "template": verdict.template, "executionUnit": verdict.unit.as_str(),
@@ -120,16 +120,14 @@ impl Plan {
         })
     }
 
-    /// The templates whose run for the same path comes first.
-    fn waits_for(&self, verdict: &Verdict, target: &Target) -> Vec<&str> {
+    /// The templates whose run for the same path comes first, and those that have none and so are not waited for.
+    fn waits_for(&self, verdict: &Verdict, target: &Target) -> (Vec<&str>, Vec<&str>) {
         let spec = self.manifests.templates.get(&verdict.template);
         let others = spec.map(|spec| spec.depends_on.as_slice()).unwrap_or_default();
-        let runs_too = |other: &&String| {
-            self.verdicts.iter().any(|one| {
-                one.template == **other && one.targets.iter().any(|their| their.path == target.path)
-            })
-        };
-        others.iter().filter(runs_too).map(String::as_str).collect()
+        others.iter().map(String::as_str).partition(|other| {
+            let theirs = self.verdicts.iter().filter(|one| one.template == **other);
+            theirs.flat_map(|one| &one.targets).any(|their| their.path == target.path)
+        })
     }
 }
 

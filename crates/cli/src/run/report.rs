@@ -44,7 +44,7 @@ pub(super) fn say(schedule: &Schedule, plan: &Plan, failed: &[FailedContainer], 
             printable(&run.path),
             outcome.map_or("Pending", |outcome| outcome.end.phase.as_str()).to_owned(),
             outcome.and_then(|outcome| outcome.took).map_or_else(|| "-".to_owned(), seconds),
-            why(run),
+            why(run, failed),
         ]
     });
     let header = ["TEMPLATE", "PATH", "RESULT", "DURATION", ""].map(str::to_owned);
@@ -82,10 +82,14 @@ fn run_json(run: &Run, failed: &[FailedContainer]) -> Value {
     })
 }
 
-fn why(run: &Run) -> String {
-    match run.outcome() {
-        Some(outcome) if outcome.end.phase != WorkflowPhase::Succeeded => printable(&outcome.end.message),
-        Some(_) | None => String::new(),
+/// What a container did says more than that its Job failed.
+fn why(run: &Run, failed: &[FailedContainer]) -> String {
+    match (run.outcome(), failed.iter().find(|one| one.template == run.template && one.path == run.path)) {
+        (Some(outcome), None) if outcome.end.phase != WorkflowPhase::Succeeded => {
+            printable(&outcome.end.message)
+        }
+        (Some(_), Some(one)) => format!("container {} {}", one.container, printable(&one.verdict)),
+        (Some(_), None) | (None, _) => String::new(),
     }
 }
 

@@ -181,7 +181,9 @@ fn secret_values(secret: &Value) -> Vec<String> {
         let bytes = base64::engine::general_purpose::STANDARD.decode(text.trim()).ok()?;
         String::from_utf8(bytes).ok()
     });
-    plain.chain(encoded).collect()
+    // A line's end belongs to how a secret was stored, not to what a program prints of it.
+    let trimmed = plain.chain(encoded).map(|text| text.trim().to_owned());
+    trimmed.filter(|text| !text.is_empty()).collect()
 }
 
 /// The containers of a JobSpec.
@@ -210,7 +212,7 @@ mod tests {
     #[test]
     fn templates_and_what_their_jobs_refer_to_are_read_and_the_rest_is_refused() {
         let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: x, resourceVersion: '7'}\n\
-            stringData: {a: not-a-real-secret}\ndata: {b: YWxzby1ub3QtcmVhbA==}\n";
+            stringData: {a: not-a-real-secret}\ndata: {b: YWxzby1ub3QtcmVhbAo=}\n";
         let found = check(&format!("{PLAN}{secret}")).unwrap();
         assert_eq!(found.templates.keys().collect::<Vec<_>>(), ["plan"]);
         assert_eq!(found.secrets, ["not-a-real-secret", "also-not-real"]);

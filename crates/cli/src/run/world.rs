@@ -52,6 +52,16 @@ pub(super) struct World {
     isolation: Isolation,
 }
 
+/// What this machine lets containers be isolated by.
+///
+/// # Errors
+/// When that cannot be tried.
+pub(super) async fn isolation() -> anyhow::Result<Isolation> {
+    let own = std::env::current_exe().context("find this executable")?;
+    let detected = Isolation::detect(&own, &[CONTAINER_ARGUMENT.into()]).await;
+    detected.context("find out how containers can be isolated")
+}
+
 /// Runs by the names of their Workflows.
 type Started = BTreeMap<String, usize>;
 
@@ -60,16 +70,13 @@ impl World {
     ///
     /// # Errors
     /// When the server refuses one, as a cluster would.
-    pub(super) async fn new(plan: &Plan) -> anyhow::Result<Self> {
+    pub(super) async fn new(plan: &Plan, isolation: Isolation) -> anyhow::Result<Self> {
         let server = Server::in_memory(Arc::new(RealEnv));
         for crd in pawl_api::crds::all() {
             let name = crd.name_any();
             let installed = server.install_crd(serde_json::to_value(crd)?);
             installed.map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
         }
-        let own = std::env::current_exe().context("find this executable")?;
-        let isolation = Isolation::detect(&own, &[CONTAINER_ARGUMENT.into()]).await;
-        let isolation = isolation.context("find out how containers can be isolated")?;
         let world = Self { client: kube::Client::new(server.service(), NAMESPACE), isolation };
         for (kind, manifest) in &plan.manifests.objects {
             let name = manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

@@ -133,6 +133,7 @@ fn a_failure_is_shown_with_the_end_of_its_log_and_what_waits_for_it_does_not_run
         lines.any(|words| words.starts_with(start))
     };
     assert!(row(&["TEMPLATE", "PATH", "RESULT", "DURATION"]), "{out}");
+    assert!(out.contains("  container main exited with 1\n"), "{out}");
     assert!(row(&["lint", "network", "Failed"]) && row(&["lint", "cluster", "Succeeded"]), "{out}");
     assert!(row(&["plan", "network", "Cancelled", "-", "lint", "did", "not", "succeed"]), "{out}");
     assert!(row(&["plan", "cluster", "Succeeded"]), "{out}");
@@ -144,7 +145,9 @@ fn a_failure_is_shown_with_the_end_of_its_log_and_what_waits_for_it_does_not_run
 fn a_dry_run_says_of_every_template_why_it_runs_or_not_and_runs_nothing() {
     let broken = template("broken", "", "true").replace("'**/*.tf'", "'**/[a'");
     let elsewhere = template("release", "  on: default\n", "true");
-    let repository = Repository::new(&format!("{}{broken}{elsewhere}", lint_and_plan()));
+    let whole = template("whole", "  dependsOn: [lint]\n", "true")
+        .replace("match: {", "match: {executionUnit: repository, ");
+    let repository = Repository::new(&format!("{}{broken}{elsewhere}{whole}", lint_and_plan()));
     repository.write("network/main.tf", "new\n");
     let (code, out, err) = repository.run(&["--dry-run"]);
     assert_eq!(code, 1, "a malformed template is a failure\n{out}\n{err}");
@@ -154,6 +157,7 @@ fn a_dry_run_says_of_every_template_why_it_runs_or_not_and_runs_nothing() {
         "release: does not run: on: default: it runs for the default branch only\n",
         "lint: runs once\n  network  network/main.tf\n",
         "plan: runs once\n  network  network/main.tf; after lint\n",
+        "whole: runs once\n  .  network/main.tf; not after lint: not run for this path",
     ] {
         assert!(out.contains(expect), "{expect}\n{out}");
     }
@@ -161,7 +165,7 @@ fn a_dry_run_says_of_every_template_why_it_runs_or_not_and_runs_nothing() {
     let (_, plan) = repository.json(&["--dry-run"]);
     let reasons: Vec<&str> =
         plan["templates"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect();
-    assert_eq!(reasons, ["BadGlob", "Matched", "Matched", "OtherRef"]);
+    assert_eq!(reasons, ["BadGlob", "Matched", "Matched", "OtherRef", "Matched"]);
 }
 
 #[test]
