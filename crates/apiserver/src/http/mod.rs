@@ -12,6 +12,7 @@ mod discovery;
 mod logs;
 mod openapi;
 mod pace;
+pub(crate) mod protobuf;
 mod query;
 pub(crate) mod render;
 mod serve;

@@ -1,10 +1,16 @@
 //! The git door: from a commit to a Job and its result.
 
 pub mod account;
+pub mod branch;
+pub mod comments;
 pub mod github;
 pub mod glob;
+#[cfg(test)]
+mod hub;
 pub mod job_template;
 pub mod matching;
+pub mod repository;
+pub mod trust;
 pub mod workflow;
 pub mod workflow_template;
 
@@ -12,5 +18,10 @@ use crate::machine::AnyMachine;
 
 /// The machines of this door: they run against any Kubernetes.
 pub fn machines() -> Vec<AnyMachine> {
-    vec![AnyMachine::new(workflow_template::Templates), AnyMachine::new(workflow::Workflows::default())]
+    vec![
+        AnyMachine::new(repository::Repositories),
+        AnyMachine::new(branch::Branches),
+        AnyMachine::new(workflow_template::Templates),
+        AnyMachine::new(workflow::Workflows::default()),
+    ]
 }
