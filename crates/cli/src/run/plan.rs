@@ -83,10 +83,14 @@ impl Plan {
             let width = verdict.targets.iter().map(|target| target.path.chars().count()).max().unwrap_or(0);
             for target in &verdict.targets {
                 let (path, files) = (printable(&target.path), printable(&files(target)));
-                let after = self.waits_for(verdict, target);
-                let after =
-                    if after.is_empty() { String::new() } else { format!("; after {}", after.join(", ")) };
-                say.line(format!("  {path:<width$}  {files}{after}").trim_end());
+                let (after, without) = self.waits_for(verdict, target);
+                let clause = |word: &str, others: &[&str], end: &str| match others {
+                    [] => String::new(),
+                    others => format!("; {word} {}{end}", others.join(", ")),
+                };
+                let order =
+                    clause("after", &after, "") + &clause("not after", &without, ": not run for this path");
+                say.line(&format!("  {path:<width$}  {files}{order}"));
             }
         }
     }
