@@ -9,6 +9,7 @@ mod install;
 mod logging;
 mod match_paths;
 mod operator;
+mod run;
 mod sim;
 mod stop;
 mod terminal;
@@ -47,6 +48,7 @@ enum Command {
     Explain(explain::Args),
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
+    Run(run::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -108,6 +110,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
+        Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
