@@ -33,13 +33,14 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = client(args.kubeconfig.as_deref()).await?;
+    let machines = doors::machines(&args.system_namespace);
     let config = leader::Config {
         namespace: args.system_namespace,
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
     let engine = Engine::builder(client)
-        .machines(doors::machines())
+        .machines(machines)
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)

@@ -1,9 +1,9 @@
 //! The git door: from a commit to a Job and its result.
 
 pub mod account;
+pub mod check_run;
 pub mod github;
 pub mod glob;
-pub mod github;
 pub mod job_template;
 pub mod matching;
 pub mod workflow;
@@ -11,7 +11,11 @@ pub mod workflow_template;
 
 use crate::machine::AnyMachine;
 
-/// The machines of this door: they run against any Kubernetes.
-pub fn machines() -> Vec<AnyMachine> {
-    vec![AnyMachine::new(workflow_template::Templates), AnyMachine::new(workflow::Workflows::default())]
+/// The machines of this door: they run against any Kubernetes. Locks are kept in the system namespace.
+pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
+    let system_namespace = system_namespace.to_owned();
+    vec![
+        AnyMachine::new(workflow_template::Templates),
+        AnyMachine::new(workflow::Workflows { system_namespace, ..workflow::Workflows::default() }),
+    ]
 }
