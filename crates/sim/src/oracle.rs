@@ -123,11 +123,17 @@ pub fn has_run(job: &Object) -> bool {
 fn resumed(object: &Object) -> Value {
     let mut raw = object.raw().clone();
     if *object.kind() == JOB
-        && let Some(conditions) = raw.pointer_mut("/status/conditions").and_then(Value::as_array_mut)
+        && let Some(status) = raw.pointer_mut("/status").and_then(Value::as_object_mut)
+        && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
     {
-        conditions.retain(|one| {
-            one.get("type") != Some(&"Suspended".into()) || one.get("status") == Some(&"True".into())
-        });
+        let is_past = |one: &Value| {
+            one.get("type").and_then(Value::as_str) == Some("Suspended")
+                && one.get("status").and_then(Value::as_str) == Some("False")
+        };
+        conditions.retain(|one| !is_past(one));
+        if conditions.is_empty() {
+            status.remove("conditions");
+        }
     }
     raw
 }
