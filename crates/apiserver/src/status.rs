@@ -210,6 +210,17 @@ impl Status {
         Status::new(403, "Forbidden", message, Some(details))
     }
 
+    /// 408: the client took too long.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Status::new(408, "Timeout", message.into(), None)
+    }
+
+    /// 429: later, perhaps.
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        let details = Details { retry_after_seconds, ..Details::default() };
+        Status::new(429, "TooManyRequests", message.into(), Some(details))
+    }
+
     /// 413: more bytes than the server takes.
     pub fn too_large(message: impl Into<String>) -> Self {
         Status::new(413, "RequestEntityTooLarge", message.into(), None)

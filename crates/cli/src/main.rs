@@ -1,9 +1,11 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod bench;
 mod crds;
 mod doors;
 mod install;
 mod logging;
+mod match_paths;
 mod operator;
 mod sim;
 mod stop;
@@ -38,8 +40,12 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Print the paths that a template's pattern matches.
+    Match(match_paths::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
+    /// Measure how fast things are.
+    Bench(bench::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,7 +101,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
+        Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
     Ok(ExitCode::SUCCESS)
 }

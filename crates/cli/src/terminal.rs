@@ -24,3 +24,15 @@ pub(crate) fn complain(problem: &str) {
     // Nobody is left to tell if this fails.
     let _ = writeln!(std::io::stderr(), "pawl: {problem}");
 }
+
+/// What was said, for tests to look at.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Said(pub(crate) Vec<String>);
+
+#[cfg(test)]
+impl Say for Said {
+    fn line(&mut self, line: &str) {
+        self.0.push(line.to_owned());
+    }
+}

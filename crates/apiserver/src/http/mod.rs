@@ -7,9 +7,12 @@
 //! ```
 
 pub(crate) mod body;
+mod bounds;
 mod discovery;
 mod logs;
 mod openapi;
+mod pace;
+pub(crate) mod protobuf;
 mod query;
 pub(crate) mod render;
 mod serve;
@@ -21,9 +24,11 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USE
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+pub use bounds::Bounds;
+pub(crate) use bounds::OpenWatches;
 pub use logs::{LogRequest, PodLogs};
 pub(crate) use query::{Query, decode};
-pub use serve::{ServeError, serve};
+pub use serve::{ServeError, serve, serve_within};
 pub use service::{ResponseBody, Service};
 pub(crate) use target::segments;
 

@@ -4,12 +4,15 @@ use serde_json::{Map, Value};
 
 use super::options::FieldValidation;
 use super::{Call, metadata};
-use crate::http::body;
+use crate::http::{body, protobuf};
 use crate::resources::{Content, Resource};
 use crate::status::{Cause, Status};
 
 /// Reads the body as an object of the addressed resource.
 pub(super) fn decode(call: &Call<'_>) -> Result<Value, Status> {
+    if call.content_type == protobuf::MEDIA_TYPE && matches!(call.resource.content, Content::Custom(_)) {
+        return Err(body::unknown_format(&["application/json", "application/yaml"]));
+    }
     let mut object = body::parse(call.content_type, call.body)?;
     check_type(call.resource, &mut object)?;
     Ok(object)

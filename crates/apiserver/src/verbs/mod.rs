@@ -29,7 +29,7 @@ pub(crate) use read::ListOptions;
 
 use crate::access::{Access, Identity, Policy};
 use crate::env::Env;
-use crate::http::Query;
+use crate::http::{OpenWatches, Query};
 use crate::resources::{Registry, Resource, crd};
 use crate::status::Status;
 use crate::store::{CommitError, Object, Store};
@@ -42,6 +42,7 @@ pub(crate) struct Core {
     registry: RwLock<Arc<Registry>>,
     policy: RwLock<Arc<Policy>>,
     access: OnceLock<Arc<Access>>,
+    pub(crate) open_watches: OpenWatches,
 }
 
 /// One request to one resource.
@@ -143,6 +144,7 @@ impl Core {
             registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))),
             policy: RwLock::default(),
             access: OnceLock::new(),
+            open_watches: OpenWatches::default(),
         }
     }
 
@@ -154,6 +156,7 @@ impl Core {
             registry: RwLock::new(self.registry()),
             policy: RwLock::new(self.policy()),
             access: self.access.clone(),
+            open_watches: OpenWatches::default(),
         }
     }
 

@@ -11,11 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pawl_api::git::WorkflowTemplateSpec;
 use pawl_api::git::branch::Evaluation;
 use pawl_api::git::workflow_template::{ExecutionUnit, Match, On, RootFiles};
+use pawl_api::git::{WorkflowPhase, WorkflowTemplateSpec};
 use pawl_api::meta::Reason;
 
+pub use super::github::ChangedFile;
 use super::glob::{BadPattern, Glob, Subject};
 use crate::dag::{self, Node};
 
@@ -29,21 +30,10 @@ const EXAMPLE_CHARS: usize = 100;
 /// What the CRD allows in an evaluation's message.
 const MESSAGE_CHARS: usize = 1024;
 
-/// A file that a commit, a pull request or a person changed, added or removed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChangedFile {
-    pub path: String,
-    /// Its name before, where it was renamed: both count.
-    pub previous: Option<String>,
-}
-
 impl ChangedFile {
+    /// A file that was added or edited.
     pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), previous: None }
-    }
-
-    pub fn renamed(from: impl Into<String>, to: impl Into<String>) -> Self {
-        Self { path: to.into(), previous: Some(from.into()) }
+        Self { path: path.into(), previous_path: None, removed: false }
     }
 }
 
@@ -150,7 +140,8 @@ impl Matcher {
     }
 }
 
-/// What every template says of a change to a ref, in order of their names.
+/// What every template says of a change to a ref, in order of their names. Removed files count, and both names of
+/// renamed ones.
 pub fn fan_out<'a>(
     files: &[ChangedFile],
     templates: impl IntoIterator<Item = (&'a str, &'a WorkflowTemplateSpec)>,
@@ -159,7 +150,7 @@ pub fn fan_out<'a>(
     let templates: BTreeMap<&str, &WorkflowTemplateSpec> = templates.into_iter().collect();
     let names: BTreeSet<&str> = files
         .iter()
-        .flat_map(|file| [Some(&file.path), file.previous.as_ref()])
+        .flat_map(|file| [Some(&file.path), file.previous_path.as_ref()])
         .flatten()
         .map(String::as_str)
         .collect();
@@ -213,6 +204,40 @@ pub fn stages<'a>(
     stages
 }
 
+/// Whether what a target waits for is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dependencies<'a> {
+    /// All of it succeeded, or there is nothing to wait for.
+    Met,
+    /// The first template that has not succeeded yet.
+    Waiting(&'a str),
+    /// The first that never will.
+    Failed(&'a str),
+}
+
+/// How it stands with what a target waits for: the Workflows of these templates for the same commit and path, of which
+/// `phase` tells the phase (`None`: there is no such Workflow, so there is nothing to wait for).
+pub fn dependencies(
+    depends_on: &[String],
+    phase: impl Fn(&str) -> Option<Option<WorkflowPhase>>,
+) -> Dependencies<'_> {
+    let mut state = Dependencies::Met;
+    for other in depends_on {
+        match phase(other) {
+            None | Some(Some(WorkflowPhase::Succeeded)) => {}
+            Some(Some(WorkflowPhase::Failed | WorkflowPhase::Cancelled)) => {
+                return Dependencies::Failed(other);
+            }
+            Some(None | Some(WorkflowPhase::Pending | WorkflowPhase::Running)) => {
+                if state == Dependencies::Met {
+                    state = Dependencies::Waiting(other);
+                }
+            }
+        }
+    }
+    state
+}
+
 /// The templates that wait for each other, each starting at its smallest name; unknown dependencies are no hindrance.
 pub fn cycles<'a>(templates: impl IntoIterator<Item = (&'a str, &'a [String])>) -> Vec<Vec<String>> {
     let mut templates: BTreeMap<&str, &[String]> = templates.into_iter().collect();
@@ -235,11 +260,11 @@ pub fn way_round(cycle: &[String]) -> String {
 }
 
 impl Verdict {
-    /// As it stands in the status of a Branch.
-    pub fn evaluation(&self) -> Evaluation {
+    /// As it stands in the status of a Branch; `version` is the template's UID and generation.
+    pub fn evaluation(&self, version: impl Into<String>) -> Evaluation {
         Evaluation {
             template: self.template.clone(),
-            version: String::new(),
+            version: version.into(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),
