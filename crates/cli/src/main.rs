@@ -9,6 +9,7 @@ mod install;
 mod logging;
 mod match_paths;
 mod operator;
+mod ports;
 mod run;
 mod sim;
 mod stop;

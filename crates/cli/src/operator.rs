@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use pawl_engine::{Engine, Stopped, health, leader};
+use pawl_integrations::github::transport;
 
-use crate::{cluster, doors, logging, stop, webhook};
+use crate::{cluster, doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,13 +35,15 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
+    let machines = doors::machines(&args.system_namespace);
     let config = leader::Config {
         namespace: args.system_namespace,
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
     let engine = Engine::builder(client.clone())
-        .machines(doors::machines())
+        .machines(machines)
+        .outside(ports::of(&client, transport::https()?))
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
