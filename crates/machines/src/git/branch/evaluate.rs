@@ -140,8 +140,9 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
         return plan.status(status);
     }
     let refused = refused(known);
-    let made = make(known, &wanted, &refused, &mut plan);
-    status.workflows = made;
+    let before = plan.steps.len();
+    status.workflows = make(known, &wanted, &refused, &mut plan);
+    create_failed(known, &mut status, &refused);
     status.evaluations = evaluations(known, &verdicts);
     status.changed_files = files
         .files
@@ -162,11 +163,10 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
         return record(known, plan, status, None, ready, result);
     }
     let message = format!("{} Workflows for {}", wanted.len(), known.spec().sha);
-    if !plan.steps.is_empty() {
+    if plan.steps.len() > before {
         let note = Note::normal(Reason::WorkflowCreated, format!("Created Workflow for Branch: {message}"));
         plan.notes.push(note.once(evaluation_key(&known.spec().sha, known.spec().pull_request())));
     }
-    create_failed(known, &mut status, &refused);
     let ready = NewCondition::yes(WORKFLOW_READY, Reason::WorkflowCreated, message);
     let result = (ResultState::Running, aggregate::running(wanted.len()));
     record(known, plan, status, None, ready, result)
