@@ -17,3 +17,4 @@ mod port;
 mod reading;
 mod reporting;
 mod socket;
+mod webhook;
