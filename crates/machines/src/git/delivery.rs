@@ -10,6 +10,8 @@
 //! ping, anything else                            ─▶ nothing
 //! ```
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use pawl_api::git::{Repository, Workflow, annotations, labels, repository, workflow};
 use serde::Deserialize;
@@ -145,11 +147,10 @@ pub fn nudges(asked: &Delivery, delivery: &str, view: &dyn View, now: Timestamp)
             (owner, name, of_commit(view, owner, name, sha, &delivery))
         }
     };
-    let mut requested =
-        json!({"metadata": {"annotations": {annotations::SYNC_REQUESTED_AT: now.to_string()}}});
-    if let Some(sha) = gone {
-        requested["metadata"]["annotations"][annotations::RERUN] = format!("{sha}@{delivery}").into();
-    }
+    let rerun = gone.map(|sha| (annotations::RERUN, format!("{sha}@{delivery}")));
+    let now = (annotations::SYNC_REQUESTED_AT, now.to_string());
+    let asked: BTreeMap<&str, String> = rerun.into_iter().chain([now]).collect();
+    let requested = json!({"metadata": {"annotations": asked}});
     for object in view.list(&repository::KIND, None) {
         let Ok(known) = object.parse::<Repository>() else { continue };
         // GitHub's names know no case.
@@ -182,7 +183,7 @@ fn is_sha(text: &str) -> bool {
 
 /// Every newest attempt of a commit: older ones were asked for again already.
 fn of_commit(view: &dyn View, owner: &str, name: &str, sha: &str, delivery: &str) -> Vec<Nudge> {
-    let mut newest = std::collections::BTreeMap::new();
+    let mut newest = BTreeMap::new();
     for object in view.labelled(&workflow::KIND, labels::SHA, sha) {
         let Ok(workflow) = object.parse::<Workflow>() else { continue };
         let Some(id) = workflow.status.as_ref().and_then(|status| status.check_run_id) else { continue };

@@ -118,10 +118,10 @@ fn changes<'a>(
     };
     match listing {
         None => Ok((&brief.message, files)),
-        Some(call) => match heard(call)? {
-            Reply::Files(files) => Ok((&brief.message, files)),
-            _ => Err(github::mismatched(call)),
-        },
+        Some(call) => {
+            let Reply::Files(files) = heard(call)? else { return Err(github::mismatched(call)) };
+            Ok((&brief.message, files))
+        }
     }
 }
 
@@ -223,11 +223,11 @@ fn workspace(known: &Known<'_>, one: &Wanted<'_>, refused: &BTreeMap<String, Str
     if refused.contains_key(&name) {
         return None;
     }
-    let mut spec =
-        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": workspace.size}}});
-    if let Some(class) = &workspace.storage_class_name {
-        spec["storageClassName"] = class.as_str().into();
-    }
+    let class =
+        workspace.storage_class_name.as_ref().map(|class| ("storageClassName".to_owned(), json!(class)));
+    let mut spec = Map::from_iter(class);
+    spec.insert("accessModes".to_owned(), json!(["ReadWriteOnce"]));
+    spec.insert("resources".to_owned(), json!({"requests": {"storage": workspace.size}}));
     let manifest = json!({
         "metadata": {"name": name, "namespace": me.namespace(), "labels": own_labels(known),
             "ownerReferences": [me.controller_reference()]},

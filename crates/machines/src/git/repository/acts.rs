@@ -62,7 +62,7 @@ pub(super) fn make_commits(
             draft: false,
         };
         acts.made += 1;
-        acts.steps.push(create(observed, &name, &wanted, Some(next), Map::new()));
+        acts.steps.push(create(observed, &name, &wanted, Some(next), &Map::new()));
         next = next.saturating_add(1);
     }
     status.next_sequence = Some(next);
@@ -93,7 +93,7 @@ pub(super) fn follow_refs(
                     annotations.insert(annotations::LAST_EVALUATION.to_owned(), evaluation.into());
                 }
                 acts.made += 1;
-                acts.steps.push(create(observed, name, wanted, None, annotations));
+                acts.steps.push(create(observed, name, wanted, None, &annotations));
             }
             Slot::Ours(there) => {
                 if let Some(patch) = moved(there, wanted, annotations) {
@@ -116,17 +116,19 @@ fn moved(there: &Object, wanted: &Wanted, mut annotations: Map<String, Value>) -
     if same && annotations.is_empty() {
         return None;
     }
-    let mut patch = json!({"metadata": {}});
-    if !annotations.is_empty() {
-        patch["metadata"]["annotations"] = Value::Object(annotations);
+    if same {
+        return Some(patch_of(there, json!({"metadata": {"annotations": annotations}})));
     }
-    if !same {
-        patch["metadata"]["labels"] = json!({labels::SHA: wanted.sha});
-        // Where a pull request's base is moves all the time, and matters only together with the rest.
-        patch["spec"] = json!({"sha": wanted.sha, "prNumber": wanted.pull_request, "baseSha": wanted.base_sha,
-            "author": wanted.author, "draft": wanted.draft.then_some(true)});
-    }
-    Some(Step::Patch { target: there.reference(), resource_version: None, patch, part: Part::Main })
+    // Where a pull request's base is moves all the time, and matters only together with the rest.
+    let spec = json!({"sha": wanted.sha, "prNumber": wanted.pull_request, "baseSha": wanted.base_sha,
+        "author": wanted.author, "draft": wanted.draft.then_some(true)});
+    let labels = json!({labels::SHA: wanted.sha});
+    Some(patch_of(there, json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": spec})))
+}
+
+/// Whatever its version: nobody else writes what this does.
+fn patch_of(there: &Object, patch: Value) -> Step {
+    Step::Patch { target: there.reference(), resource_version: None, patch, part: Part::Main }
 }
 
 /// Branches whose ref is gone. Those of default-branch commits end by themselves.
@@ -176,7 +178,7 @@ fn create(
     name: &str,
     wanted: &Wanted,
     sequence: Option<i64>,
-    annotations: Map<String, Value>,
+    annotations: &Map<String, Value>,
 ) -> Step {
     let (me, spec) = (&observed.me, observed.spec());
     let mut labels = Map::new();
@@ -194,7 +196,7 @@ fn create(
         ("headRepository", wanted.head_repository.as_ref().map(|head| json!(head))),
         ("baseSha", wanted.base_sha.as_ref().map(|sha| json!(sha))),
         ("author", wanted.author.as_ref().map(|author| json!(author))),
-        ("draft", wanted.draft.then(|| json!(true))),
+        ("draft", wanted.draft.then_some(json!(true))),
         ("sequence", sequence.map(|sequence| json!(sequence))),
     ];
     let fields: Map<String, Value> =

@@ -68,28 +68,25 @@ pub(super) fn sync(observed: &Observed, account: &Arc<Account>, now: Timestamp) 
     if !unasked.is_empty() {
         return asking(unasked);
     }
-    let heads = match expect(observed, &branches, |reply| match reply {
-        Reply::Branches(heads) => Some(heads.as_slice()),
-        _ => None,
+    let heads = match expect(observed, &branches, |reply| {
+        if let Reply::Branches(heads) = reply { Some(heads.as_slice()) } else { None }
     }) {
         Ok(heads) => heads,
         Err(failure) => return failed(observed, &failure, now),
     };
-    let pulls = match expect(observed, &pulls, |reply| match reply {
-        Reply::PullRequests(pulls) => Some(pulls.as_slice()),
-        _ => None,
+    let pulls = match expect(observed, &pulls, |reply| {
+        if let Reply::PullRequests(pulls) = reply { Some(pulls.as_slice()) } else { None }
     }) {
         Ok(pulls) => pulls,
         Err(failure) => return failed(observed, &failure, now),
     };
     let comments = comments.map(|call| {
-        expect(observed, &call, |reply| match reply {
-            Reply::Comments(comments) => Some(comments.as_slice()),
-            _ => None,
+        expect(observed, &call, |reply| {
+            if let Reply::Comments(comments) = reply { Some(comments.as_slice()) } else { None }
         })
     });
     let refs = refs::of(observed.spec(), heads, pulls);
-    follow(observed, account, &refs, comments, now)
+    follow(observed, account, &refs, comments.as_ref(), now)
 }
 
 /// The second half, once it is known which refs there are.
@@ -97,14 +94,14 @@ fn follow(
     observed: &Observed,
     account: &Arc<Account>,
     refs: &Refs,
-    comments: Option<Result<&[Comment], Failure>>,
+    comments: Option<&Result<&[Comment], Failure>>,
     now: Timestamp,
 ) -> Plan<RepositoryStatus> {
     let status = observed.status();
     let mut asks = vec![Call::new(account, Ask::Access)];
     let trunk = trunk(observed, account, refs, &mut asks);
     let rerun = rerun(observed, account, refs, &mut asks);
-    let listed = comments.as_ref().and_then(|comments| comments.as_ref().ok().copied()).unwrap_or_default();
+    let listed = comments.and_then(|comments| comments.as_ref().ok().copied()).unwrap_or_default();
     let unread = comments::unread(&status, listed);
     let heads: BTreeMap<i64, Head<'_>> = refs
         .wanted
@@ -137,7 +134,7 @@ fn follow(
         report.status.last_default_branch = Some(observed.spec().default_branch.clone());
     }
     // A command for a Branch whose name is not free yet is read again with the next look.
-    match (&comments, commands.unheard || acts.blocked) {
+    match (comments, commands.unheard || acts.blocked) {
         (None, _) => report.status.comment_cursor = Some(Time(whole_seconds(now))),
         (Some(Ok(_)), false) => comments::advance(&mut report.status, &unread),
         (Some(Ok(_)), true) | (Some(Err(_)), _) => {}
@@ -218,10 +215,7 @@ fn rerun(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Ve
 }
 
 fn as_commits(reply: &Reply) -> Option<&Commits> {
-    match reply {
-        Reply::Commits(commits) => Some(commits),
-        _ => None,
-    }
+    if let Reply::Commits(commits) = reply { Some(commits) } else { None }
 }
 
 /// A refusal that is about more than one object: we may not do this at all, or not now.
@@ -312,10 +306,8 @@ fn answered(observed: &Observed, status: &mut RepositoryStatus) {
 fn access(observed: &Observed, report: &mut Report<'_>) -> Option<Access> {
     let account = observed.account.as_ref().ok()?;
     let call = Call::new(account, Ask::Access);
-    let access = expect(observed, &call, |reply| match reply {
-        Reply::Access(access) => Some(access),
-        _ => None,
-    });
+    let access =
+        expect(observed, &call, |reply| if let Reply::Access(access) = reply { Some(access) } else { None });
     let access = *access.ok()?;
     report.condition(match access.identity {
         Identity::App => NewCondition::yes(CHECK_RUNS, Reason::CheckRunsUsed, "reports are check runs"),
