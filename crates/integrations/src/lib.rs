@@ -4,3 +4,8 @@
 //! time, and the engine comes back; so the same client runs in the simulators, where nothing ever waits.
 
 pub mod github;
+pub mod logs;
+pub mod mask;
+pub mod ports;
+
+pub use ports::Ports;

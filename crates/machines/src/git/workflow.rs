@@ -325,11 +325,12 @@ impl Workflows {
         let told = telling::tell(observed, &report.status, CheckState::Queued);
         let (id, note) = match &told {
             Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
-            Told::Later(failure) => {
+            Told::Later(failure) if !telling::is_missing(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
             }
-            Told::Never(failure) => {
+            // It runs all the same; its result may still find a way.
+            Told::Later(failure) | Told::Never(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 (None, Some(Note::warning(Reason::CheckRunCreateFailed, message)))
             }
