@@ -6,6 +6,4 @@
 pub mod github;
 pub mod logs;
 pub mod mask;
-pub mod ports;
-
-pub use ports::Ports;
+pub mod webhook;

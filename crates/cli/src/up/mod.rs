@@ -23,12 +23,13 @@ use futures::stream::BoxStream;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, Options, PodLogs, RealEnv, Server};
 use pawl_engine::{Engine, Stopped};
+use pawl_integrations::github::transport;
 use pawl_machines::cluster::service_account::RootCertificates;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use crate::terminal::Say;
-use crate::{doors, logging, stop};
+use crate::{doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
+    #[command(flatten)]
+    webhook: webhook::Choices,
     #[command(flatten)]
     logging: logging::Choices,
 }
@@ -76,6 +79,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
+        .outside(ports::of(&client, transport::https()?))
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
@@ -83,6 +87,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
+    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
     let served = tokio::spawn(pawl_apiserver::serve(
         listener,
         server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
@@ -96,6 +101,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     });
     engine.ready().await;
     greet(say, address, &kubeconfig, start);
+    if let Some(webhook::Served { address, .. }) = &deliveries {
+        say.line(&format!("  webhook     http://{address}/webhook"));
+    }
     if args.demo {
         demo::start(&client, say).await?;
     }
@@ -106,6 +114,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
     served.await?.context("the API server")?;
+    if let Some(deliveries) = deliveries {
+        deliveries.ended.await?.context("the webhook server")?;
+    }
     say.line("stopped; everything acknowledged is on disk");
     Ok(())
 }

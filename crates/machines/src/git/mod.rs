@@ -4,6 +4,8 @@ pub mod account;
 pub mod branch;
 pub mod check_run;
 pub mod comments;
+pub mod delivery;
+pub mod explain;
 pub mod github;
 pub mod glob;
 #[cfg(test)]
