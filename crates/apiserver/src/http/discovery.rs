@@ -20,6 +20,8 @@ pub(crate) enum Document {
 }
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Namespaces go one by one.
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const REVIEW_VERBS: [&str; 1] = ["create"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
@@ -200,7 +202,13 @@ fn aggregated_resource(resource: &Resource) -> Value {
 }
 
 fn verbs(resource: &Resource) -> &'static [&'static str] {
-    if resource.review().is_some() { &REVIEW_VERBS } else { &VERBS }
+    if resource.review().is_some() {
+        &REVIEW_VERBS
+    } else if resource.is("", "namespaces") {
+        &NAMESPACE_VERBS
+    } else {
+        &VERBS
+    }
 }
 
 /// A part of a resource.
@@ -220,6 +228,15 @@ fn subresources(resource: &Resource) -> Vec<Part<'_>> {
     if resource.scale.is_some() {
         let foreign = Some(("autoscaling", "v1"));
         out.push(Part { name: "scale", kind: "Scale", foreign, verbs: &SUBRESOURCE_VERBS });
+    }
+    if resource.is("", "namespaces") {
+        out.push(Part { name: "finalize", kind: "Namespace", foreign: None, verbs: &["update"] });
+    }
+    if resource.is("", "pods") {
+        out.push(Part { name: "binding", kind: "Binding", foreign: None, verbs: &REVIEW_VERBS });
+        let foreign = Some(("policy", "v1"));
+        out.push(Part { name: "eviction", kind: "Eviction", foreign, verbs: &REVIEW_VERBS });
+        out.push(Part { name: "log", kind: "Pod", foreign: None, verbs: &["get"] });
     }
     if resource.is("", "serviceaccounts") {
         let foreign = Some(("authentication.k8s.io", "v1"));

@@ -16,6 +16,7 @@ mod pace;
 pub(crate) mod protobuf;
 mod query;
 pub(crate) mod render;
+mod repeated;
 mod serve;
 mod service;
 mod target;

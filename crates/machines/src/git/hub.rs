@@ -101,9 +101,11 @@ impl Hub {
     }
 
     pub(crate) fn open(&mut self, number: i64, from: &str, reference: &str, at: &str, files: &[&str]) {
-        self.commits
-            .entry(sha(at))
-            .or_insert_with(|| Commit { parent: None, message: String::new(), files: vec![] });
+        self.commits.entry(sha(at)).or_insert_with(|| Commit {
+            parent: None,
+            message: String::new(),
+            files: vec![],
+        });
         self.pull_files.insert(number, files.iter().map(|path| changed(path)).collect());
         self.pulls.push(PullRequest {
             number,

@@ -62,8 +62,11 @@ fn ok_to_test_is_bound_to_the_whole_sha_of_the_head() {
     let value = format!("{whole} by alice");
     check(&format!("/ok-to-test {whole}"), Ok(Permission::Write), &[("pawl.dev/ok-to-test", &value)]);
     check(&format!("/ok-to-test {whole}"), Ok(Permission::Admin), &[("pawl.dev/ok-to-test", &value)]);
-    for body in ["/ok-to-test".to_owned(), format!("/ok-to-test {}", &whole[..10]), format!("/ok-to-test {}", sha("b"))]
-    {
+    for body in [
+        "/ok-to-test".to_owned(),
+        format!("/ok-to-test {}", &whole[..10]),
+        format!("/ok-to-test {}", sha("b")),
+    ] {
         let outcome = check(&body, Ok(Permission::Write), &[]);
         assert!(outcome.asks.iter().any(outside::Call::is_write), "{body} is answered: {outcome:?}");
     }
@@ -89,12 +92,19 @@ fn what_cannot_be_asked_for_now_keeps_the_cursor() {
 #[test]
 fn retest_and_cancel_say_who_and_which_comment() {
     let value = "7@1970-01-01T00:01:40Z by alice";
-    check("/retest\n/cancel", Ok(Permission::Write), &[("pawl.dev/cancel", value), ("pawl.dev/retest", value)]);
+    check(
+        "/retest\n/cancel",
+        Ok(Permission::Write),
+        &[("pawl.dev/cancel", value), ("pawl.dev/retest", value)],
+    );
 }
 
 #[test]
 fn the_cursor_reads_every_comment_once_even_within_one_second() {
-    let mut status = RepositoryStatus { comment_cursor: Some(Time(Timestamp::from_second(100).unwrap())), ..Default::default() };
+    let mut status = RepositoryStatus {
+        comment_cursor: Some(Time(Timestamp::from_second(100).unwrap())),
+        ..Default::default()
+    };
     let all = [comment(1, "a", "", 100), comment(2, "a", "", 100), comment(3, "a", "", 101)];
     let read = |status: &RepositoryStatus, upto: usize| -> Vec<i64> {
         unread(status, &all[..upto]).iter().map(|comment| comment.id).collect()
