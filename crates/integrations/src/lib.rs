@@ -4,3 +4,4 @@
 //! time, and the engine comes back; so the same client runs in the simulators, where nothing ever waits.
 
 pub mod github;
+pub mod webhook;

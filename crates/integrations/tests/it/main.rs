@@ -16,3 +16,4 @@ mod port;
 mod reading;
 mod reporting;
 mod socket;
+mod webhook;
