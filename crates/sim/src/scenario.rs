@@ -20,7 +20,7 @@ pub struct Scenario {
     pub timed: bool,
     /// Whether a replica may stall between looking at an object and sending what it decided, for as long as the others
     /// need for everything else. Where a unit's whole life fits into such a pause, only a run that is made before it is
-    /// started can be made once (docs/decisions/0006); the scenarios that would need that are without stalls.
+    /// started is run once (docs/decisions/0006).
     pub stalls: bool,
     /// Whether nobody but the machines patches what the machines patch.
     pub alone: bool,

@@ -317,9 +317,7 @@ impl Workflows {
             Ok(report) => report,
             Err(plan) => return *plan,
         };
-        let confirm = observed.ahead.absent.iter().map(|key| {
-            Step::ConfirmGone(Reference { kind: workflow::KIND, key: key.clone(), uid: String::new() })
-        });
+        let confirm = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone);
         let steps: Vec<Step> = match observed.locks.turn(observed, &self.system_namespace, now) {
             Turn::Yes => confirm.collect(),
             Turn::Take(steps) => confirm.chain(steps).collect(),

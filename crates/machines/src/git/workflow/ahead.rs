@@ -9,11 +9,11 @@ use std::sync::Arc;
 use pawl_api::git::{
     Branch, Repository, Workflow, WorkflowPhase, WorkflowSpec, WorkflowTemplate, annotations,
 };
-use pawl_api::git::{branch, workflow};
+use pawl_api::git::{branch, repository, workflow};
 use pawl_api::meta::{Phase, Reason};
 
 use crate::lock::Place;
-use crate::object::{Key, Object};
+use crate::object::{Key, Object, Reference};
 use crate::view::View;
 
 /// What stands before a Workflow.
@@ -28,9 +28,9 @@ pub(super) struct Ahead {
     pub(super) limit: Option<usize>,
     /// Its number among those that wait for one of those places.
     pub(super) place: usize,
-    /// Workflows that would go first if they were there. Caches of different kinds lag differently: one that shows a
-    /// Branch evaluated may be ahead of the one that shows the Workflows made by that.
-    pub(super) absent: Vec<Key>,
+    /// What would count if it were there. Caches of different kinds lag differently: one that shows a Branch evaluated
+    /// may be ahead of the one that shows the Workflows made by that, or the Repository it belongs to.
+    pub(super) absent: Vec<Reference>,
 }
 
 /// Another template's Workflow for the same commit and path.
@@ -73,8 +73,11 @@ impl Ahead {
         let dependencies: Vec<Dependency> = dependencies.collect();
         let unmatched =
             dependencies.iter().filter(|one| one.found.is_none()).map(|one| one.template.as_str());
-        let mut absent: Vec<Key> =
+        let mut absent: Vec<Reference> =
             unmatched.filter_map(|template| unseen(me, branch, spec, template)).collect();
+        if repository.is_none() {
+            absent.extend(owner_of(branch));
+        }
         let earlier = match repository {
             Some(repository) => earlier(view, repository, me, &typed, spec),
             None => Ok(Vec::new()),
@@ -161,12 +164,20 @@ fn phase(workflow: &Workflow) -> Option<WorkflowPhase> {
 
 /// Where the Workflow of a Branch for the same path would be; `None` where the cache would show it: one that shows what was
 /// written after the Branch was evaluated shows what was written before.
-fn unseen(me: &Object, branch: &Object, spec: &WorkflowSpec, template: &str) -> Option<Key> {
+fn unseen(me: &Object, branch: &Object, spec: &WorkflowSpec, template: &str) -> Option<Reference> {
     let revision = |object: &Object| object.resource_version().parse::<u64>().ok();
     let sha = branch.annotation(annotations::LAST_SHA)?;
     let caught_up = revision(me).zip(revision(branch)).is_some_and(|(mine, theirs)| mine > theirs);
     let name = workflow::name(branch.uid(), sha, template, &spec.path, 1);
-    (!caught_up).then(|| Key::new(me.namespace(), &name))
+    let key = Key::new(me.namespace(), &name);
+    (!caught_up).then(|| Reference { kind: workflow::KIND, key, uid: String::new() })
+}
+
+/// The Repository that a Branch names as its owner.
+fn owner_of(branch: &Object) -> Option<Reference> {
+    let owner = branch.owners().iter().find(|owner| owner.kind == repository::KIND.kind)?;
+    let key = Key::new(branch.namespace(), &owner.name);
+    Some(Reference { kind: repository::KIND, key, uid: owner.uid.clone() })
 }
 
 /// The earlier commit that this one waits for, in words; or which Workflows of earlier commits are not seen.
@@ -176,7 +187,7 @@ fn earlier(
     me: &Object,
     mine: &Branch,
     spec: &WorkflowSpec,
-) -> Result<Vec<Key>, String> {
+) -> Result<Vec<Reference>, String> {
     let Some(sequence) = mine.spec.sequence else { return Ok(Vec::new()) };
     let mut absent = Vec::new();
     for (other, object, typed) in commits(view, repository.uid()) {
