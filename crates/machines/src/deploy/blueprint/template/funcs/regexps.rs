@@ -1,0 +1,77 @@
+//! Sprig's functions on regular expressions. Linear in time, and their size is limited.
+
+use regex::Regex;
+
+use super::{Function, exactly, int, text, texts};
+use crate::deploy::blueprint::template::Outcome;
+use crate::deploy::blueprint::template::value::{Heap, Value};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    exactly("regexMatch", 2, matches),
+    exactly("mustRegexMatch", 2, matches),
+    exactly("regexFind", 2, find),
+    exactly("mustRegexFind", 2, find),
+    exactly("regexFindAll", 3, find_all),
+    exactly("mustRegexFindAll", 3, find_all),
+    exactly("regexReplaceAll", 3, |heap, args| replace_all(heap, args, false)),
+    exactly("mustRegexReplaceAll", 3, |heap, args| replace_all(heap, args, false)),
+    exactly("regexReplaceAllLiteral", 3, |heap, args| replace_all(heap, args, true)),
+    exactly("mustRegexReplaceAllLiteral", 3, |heap, args| replace_all(heap, args, true)),
+    exactly("regexSplit", 3, split),
+    exactly("mustRegexSplit", 3, split),
+    exactly("regexQuoteMeta", 1, |heap, args| {
+        let quoted = regex::escape(&text(args, 0)?);
+        heap.text(quoted)
+    }),
+];
+
+/// The first argument, compiled; looking through a text costs as it is long.
+fn compiled(heap: &mut Heap, args: &[Value]) -> Outcome<Regex> {
+    heap.step(1 + text(args, 1)?.len() / 64)?;
+    heap.regex(&text(args, 0)?)
+}
+
+fn matches(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
+    Ok(compiled(heap, args)?.is_match(&text(args, 1)?).into())
+}
+
+fn find(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
+    let (regex, whole) = (compiled(heap, args)?, text(args, 1)?);
+    heap.text(regex.find(&whole).map(|found| found.as_str()).unwrap_or_default())
+}
+
+fn find_all(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
+    let (regex, whole) = (compiled(heap, args)?, text(args, 1)?);
+    let most = usize::try_from(int(args, 2)?).unwrap_or(usize::MAX);
+    heap.take(whole.len())?;
+    let found: Vec<String> =
+        regex.find_iter(&whole).take(most).map(|found| found.as_str().to_owned()).collect();
+    texts(heap, found)
+}
+
+fn replace_all(heap: &mut Heap, args: &[Value], literal: bool) -> Outcome<Value> {
+    let (regex, whole, with) = (compiled(heap, args)?, text(args, 1)?, text(args, 2)?);
+    let (mut replaced, mut end) = (String::new(), 0);
+    for found in regex.captures_iter(&whole) {
+        let Some(all) = found.get(0) else { continue };
+        let before = replaced.len();
+        replaced.push_str(whole.get(end..all.start()).unwrap_or_default());
+        if literal {
+            replaced.push_str(&with);
+        } else {
+            found.expand(&with, &mut replaced);
+        }
+        end = all.end();
+        heap.take(replaced.len() - before)?;
+    }
+    replaced.push_str(whole.get(end..).unwrap_or_default());
+    heap.text(replaced)
+}
+
+fn split(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
+    let (regex, whole) = (compiled(heap, args)?, text(args, 1)?);
+    let most = usize::try_from(int(args, 2)?).unwrap_or(usize::MAX);
+    heap.take(whole.len())?;
+    let parts: Vec<String> = regex.splitn(&whole, most).map(str::to_owned).collect();
+    texts(heap, parts)
+}
