@@ -61,7 +61,6 @@ struct Plan {
     lists: usize,
     /// Watchers, and the events each sees.
     watches: [(usize, usize); 2],
-    pause: Duration,
     within: Duration,
     /// How long the removal is waited for.
     removal: Duration,
@@ -77,8 +76,7 @@ impl Plan {
             applies: 10_000,
             patches: 10_000,
             lists: 7,
-            watches: [(1, 300), (100, 100)],
-            pause: Duration::from_millis(10),
+            watches: [(1, 1_000), (100, 200)],
             within,
             removal: Duration::from_secs(30),
         }
@@ -185,7 +183,7 @@ impl<'a> Bench<'a> {
         self.applies().await?;
         self.patches(&mut connection).await?;
         for (watchers, events) in self.plan.watches {
-            let watching = Watching { watchers, events, pause: self.plan.pause };
+            let watching = Watching { watchers, events };
             let row = watchers::run(self.target, self.process, &self.names.others, &watching).await?;
             self.rows.push(row);
         }
@@ -409,7 +407,6 @@ mod tests {
             patches: 20,
             lists: 2,
             watches: [(1, 3), (100, 2)],
-            pause: Duration::ZERO,
             within: Duration::from_secs(30),
             removal: Duration::ZERO,
         }

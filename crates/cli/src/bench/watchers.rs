@@ -5,13 +5,16 @@
 //! ```
 //!
 //! Writer and watchers are one process with one clock. The time counts from before the request is sent, so it
-//! includes making the write durable: what a controller waits for when another one acts.
+//! includes making the write durable: what a controller waits for when another one acts. The next write is sent
+//! when all have seen the last one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::client::{Ask, Target};
@@ -28,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Watching {
     pub(super) watchers: usize,
     pub(super) events: usize,
-    /// Between two writes, so that one event is over when the next comes.
-    pub(super) pause: Duration,
 }
 
 /// Watches a namespace's ConfigMaps while others are written, every event by every watcher.
@@ -46,7 +47,7 @@ pub(super) async fn run(
     let version = list.pointer("/metadata/resourceVersion").and_then(serde_json::Value::as_str);
     let version = version.context("a list has no resourceVersion")?;
     let origin = Instant::now();
-    let mut watchers = JoinSet::new();
+    let (mut watchers, seen) = (JoinSet::new(), Arc::new(Semaphore::new(0)));
     for _ in 0..watching.watchers {
         let mut connection = target.connect().await?;
         let answer =
@@ -54,13 +55,14 @@ pub(super) async fn run(
         if !answer.status().is_success() {
             bail!("a watch was answered {}", answer.status());
         }
-        let expected = watching.events;
+        let (expected, seen) = (watching.events, seen.clone());
         watchers.spawn(async move {
-            let seen = follow(answer.into_body(), expected, origin).await;
+            let took = follow(answer.into_body(), expected, origin, &seen).await;
             drop(connection);
-            seen
+            took
         });
     }
+    let all = u32::try_from(watching.watchers).context("too many watchers")?;
     let before = process.map(Process::usage).transpose()?;
     let start = Instant::now();
     for at in 0..watching.events {
@@ -70,11 +72,12 @@ pub(super) async fn run(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"sent":"{sent}"}}}}"#
         );
         writer.send(Ask::post(path.as_str(), body)).await.context("a write to be watched")?;
-        tokio::time::sleep(watching.pause).await;
+        let told = tokio::time::timeout(PATIENCE, seen.acquire_many(all)).await;
+        told.with_context(|| format!("{name} was not seen by all watchers within {PATIENCE:?}"))??.forget();
     }
     let mut took = Vec::new();
-    while let Some(seen) = watchers.join_next().await {
-        took.extend(seen.context("a watcher's task")??);
+    while let Some(done) = watchers.join_next().await {
+        took.extend(done.context("a watcher's task")??);
     }
     let after = process.map(Process::usage).transpose()?;
     Ok(Row {
@@ -88,11 +91,12 @@ pub(super) async fn run(
     })
 }
 
-/// Reads a watch until it has told all that is expected.
+/// Reads a watch until it has told all that is expected, and says so of each.
 async fn follow(
     mut body: hyper::body::Incoming,
     expected: usize,
     origin: Instant,
+    seen: &Semaphore,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut took = Vec::with_capacity(expected);
     let mut line = Vec::new();
@@ -107,6 +111,7 @@ async fn follow(
             // Events of others (a cluster puts its certificate into every namespace) carry no time.
             if let Some(sent) = sent(line) {
                 took.push(now.saturating_sub(sent));
+                seen.add_permits(1);
             }
         });
     }
