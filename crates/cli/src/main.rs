@@ -121,3 +121,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_that_can_be_parsed() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -138,7 +138,7 @@ mod tests {
         let document = json!({"swagger": "2.0", "info": {"title": "t", "version": "v"},
             "definitions": {"a": {"type": "object", "x-y": 1}}});
         let schema =
-            [&b"\xb2\x01\x08\x0a\x06object"[..], b"\xfa\x01\x08\x0a\x03x-y\x12\x03\x12\x011"].concat();
+            [&b"\xb2\x01\x08\x0a\x06object"[..], b"\xfa\x01\x0a\x0a\x03x-y\x12\x03\x12\x011"].concat();
         let mut want = b"\x0a\x032.0\x12\x06\x0a\x01t\x12\x01v\x42\x00".to_vec();
         let entry = [&b"\x0a\x01a\x12"[..], &[schema.len() as u8], &schema].concat();
         let definitions = [&b"\x0a"[..], &[entry.len() as u8], &entry].concat();

@@ -162,12 +162,9 @@ fn violated(budgets: &Resource, budget: &Value, needed: i64, healthy: i64) -> St
 /// How many Pods a budget wants healthy, of so many.
 fn needed(spec: &Value, total: i64) -> i64 {
     // A percentage of Pods is rounded up, as Kubernetes does for both.
-    let count = |share: &Value| match share {
-        Value::String(text) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            Some((total * percent + 99) / 100)
-        }
-        other => other.as_i64(),
+    let count = |share: &Value| {
+        let percent = share.as_str().map(|text| text.trim_end_matches('%').parse().unwrap_or(0));
+        percent.map(|percent: i64| (total * percent + 99) / 100).or_else(|| share.as_i64())
     };
     match (count(&spec["minAvailable"]), count(&spec["maxUnavailable"])) {
         (Some(least), _) => least,

@@ -22,8 +22,12 @@ fn a_body_over_the_limit_is_refused_by_size() {
 
 #[test]
 fn an_object_over_the_limit_is_refused_by_size() {
+    let container = json!({"name": "c", "image": "i", "args": ["x".repeat(2 << 20)]});
+    let object = json!({"metadata": {"name": "a"}, "spec": {"containers": [container]}});
+    refused(post(&server(), "/api/v1/namespaces/default/pods", &object), 413);
+    // A ConfigMap has a limit of its own, which is lower.
     let object = json!({"metadata": {"name": "a"}, "data": {"k": "x".repeat(2 << 20)}});
-    refused(post(&server(), MAPS, &object), 413);
+    refused(post(&server(), MAPS, &object), 422);
 }
 
 #[test]

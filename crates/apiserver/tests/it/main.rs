@@ -10,6 +10,7 @@ mod crash;
 mod durable;
 mod limits;
 mod order;
+mod refusals;
 mod register;
 mod replay;
 mod semantics;

@@ -337,9 +337,10 @@ fn schema_or_array(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Prot
             (1, wire) => found = schema(name, wire, depth)?,
             (2, wire) => {
                 let next = schema(name, wire, depth)?;
-                match &mut found {
-                    Value::Array(list) => list.push(next),
-                    other => *other = Value::Array(vec![next]),
+                if let Value::Array(list) = &mut found {
+                    list.push(next);
+                } else {
+                    found = Value::Array(vec![next]);
                 }
             }
             _ => {}

@@ -14,6 +14,8 @@ const MAX_BYTES: usize = 1 << 20;
 /// As long as a DNS name.
 const MAX_KEY_BYTES: usize = 253;
 const FROZEN: &str = "field is immutable when `immutable` is set";
+/// Whose token a Secret is to hold.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
 /// Complaints about a secret do not tell it.
 const REDACTED: &str = "<secret contents redacted>";
 
@@ -89,29 +91,26 @@ fn secret(object: &Value) -> Vec<FieldError> {
         }
     };
     match object["type"].as_str().unwrap_or_default() {
-        "kubernetes.io/service-account-token" => {
-            const ACCOUNT: &str = "kubernetes.io/service-account.name";
-            if object["metadata"]["annotations"][ACCOUNT].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(format!("metadata.annotations[{ACCOUNT}]"), ""));
-            }
+        "kubernetes.io/service-account-token" if names_no_account(object) => {
+            errors.push(FieldError::required(format!("metadata.annotations[{ACCOUNT}]"), ""));
         }
         "kubernetes.io/dockercfg" => errors.extend(json_under(object, ".dockercfg")),
         "kubernetes.io/dockerconfigjson" => errors.extend(json_under(object, ".dockerconfigjson")),
-        "kubernetes.io/basic-auth" => {
-            if ["username", "password"].iter().all(|key| object["data"][*key].is_null()) {
-                errors.push(FieldError::required("data[username]", ""));
-                errors.push(FieldError::required("data[password]", ""));
-            }
+        "kubernetes.io/basic-auth"
+            if ["username", "password"].iter().all(|key| object["data"][*key].is_null()) =>
+        {
+            errors.push(FieldError::required("data[username]", ""));
+            errors.push(FieldError::required("data[password]", ""));
         }
-        "kubernetes.io/ssh-auth" => {
-            if object["data"]["ssh-privatekey"].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required("data[ssh-privatekey]", ""));
-            }
-        }
+        "kubernetes.io/ssh-auth" => needs("ssh-privatekey"),
         "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().for_each(&mut needs),
         _ => {}
     }
     errors
+}
+
+fn names_no_account(secret: &Value) -> bool {
+    secret["metadata"]["annotations"][ACCOUNT].as_str().unwrap_or_default().is_empty()
 }
 
 /// A key that must be there and hold JSON.

@@ -91,7 +91,8 @@ pub(crate) const NAMESPACE: Hooks = Hooks {
                 errors.extend(wrong.map(|why| FieldError::invalid(&field, finalizer, why)));
             }
         }
-        let (going, phase) = (!object["metadata"]["deletionTimestamp"].is_null(), &object["status"]["phase"]);
+        let going = object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
+        let phase = object.pointer("/status/phase").unwrap_or(&Value::Null);
         let (want, why) = if going {
             ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
         } else {

@@ -169,7 +169,7 @@ fn validate_resources(resources: &Value, path: &str) -> Vec<FieldError> {
         }
     }
     for (name, asked) in resources["requests"].as_object().into_iter().flatten() {
-        let limit = &resources["limits"][name];
+        let limit = resources["limits"].get(name).unwrap_or(&Value::Null);
         if let (Some(asks), Some(most)) = (amount(asked), amount(limit))
             && asks > most
         {
