@@ -1,8 +1,8 @@
 //! YAML that somebody else wrote, or a template rendered: read within a budget, and written as Go's tools do.
 
 use serde_json::Value as Json;
-use serde_saphyr::options::AliasLimits;
 use serde_saphyr::Options;
+use serde_saphyr::options::AliasLimits;
 
 /// Nodes of one document: 10,000 items, the most an Execution has, of a hundred nodes each. Eight aliases of eight
 /// aliases of … reach this long before they reach the memory.
@@ -55,16 +55,37 @@ mod tests {
 
     #[test]
     fn what_is_written_looks_as_go_writes_it() {
-        let value = json!({"a": {"list": ["x", {"k": 1, "l": true}], "none": {}, "empty": []}, "text": "one\ntwo\n", "n": null});
+        let value = json!({"a": {"list": ["x", {"k": 1, "l": true}], "none": {}, "empty": []}, "text": "one\ntwo\n", "nil": null});
         assert_eq!(
             write(&value).unwrap(),
-            "a:\n  empty: []\n  list:\n  - x\n  - k: 1\n    l: true\n  none: {}\nn: null\ntext: |\n  one\n  two\n"
+            "a:\n  empty: []\n  list:\n  - x\n  - k: 1\n    l: true\n  none: {}\nnil: null\ntext: |\n  one\n  two\n"
         );
     }
 
     #[test]
     fn texts_that_look_like_something_else_stay_texts() {
-        for text in ["yes", "no", "on", "true", "null", "~", "1", "1e3", "0x10", "1.5", "", " x", "- a", "a: b", "#", "{", "'", "\"", "2026-01-01", "%"] {
+        for text in [
+            "yes",
+            "no",
+            "on",
+            "true",
+            "null",
+            "~",
+            "1",
+            "1e3",
+            "0x10",
+            "1.5",
+            "",
+            " x",
+            "- a",
+            "a: b",
+            "#",
+            "{",
+            "'",
+            "\"",
+            "2026-01-01",
+            "%",
+        ] {
             let value = json!({"k": text});
             assert_eq!(read(&write(&value).unwrap()), Ok(value), "{text:?}");
         }

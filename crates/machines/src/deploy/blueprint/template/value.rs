@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 use super::{Limits, MissingKey, Outcome, fault, over_limit};
@@ -17,6 +18,12 @@ pub(super) const MAX_VALUE_DEPTH: usize = 128;
 
 /// What a value takes on the heap besides its text.
 const CELL_BYTES: usize = 48;
+
+/// What a compiled regular expression may take, and is taken to take; a written one takes a tenth.
+const MAX_REGEX_BYTES: usize = 128 * 1024;
+
+/// Compiling one takes as long as a thousand steps do.
+const REGEX_STEPS: usize = 1_000;
 
 pub(super) type Map = BTreeMap<Arc<str>, Value>;
 
@@ -109,12 +116,15 @@ pub(super) struct Heap {
     limits: Limits,
     steps: u64,
     memory: usize,
+    /// Compiled once each: that is the dear part of them.
+    regexes: BTreeMap<Arc<str>, Regex>,
     pub(super) missing_key: MissingKey,
 }
 
 impl Heap {
     pub(super) fn new(limits: Limits, missing_key: MissingKey) -> Self {
-        Self { lists: Vec::new(), maps: Vec::new(), limits, steps: 0, memory: 0, missing_key }
+        let regexes = BTreeMap::new();
+        Self { lists: Vec::new(), maps: Vec::new(), limits, steps: 0, memory: 0, regexes, missing_key }
     }
 
     /// Counts work.
@@ -192,6 +202,21 @@ impl Heap {
         }
     }
 
+    pub(super) fn regex(&mut self, expression: &Arc<str>) -> Outcome<Regex> {
+        if let Some(known) = self.regexes.get(expression) {
+            return Ok(known.clone());
+        }
+        self.step(REGEX_STEPS)?;
+        self.take(MAX_REGEX_BYTES)?;
+        match RegexBuilder::new(expression).size_limit(MAX_REGEX_BYTES).build() {
+            Ok(compiled) => {
+                self.regexes.insert(Arc::clone(expression), compiled.clone());
+                Ok(compiled)
+            }
+            Err(why) => fault(format_args!("bad regular expression {expression:?}: {why}")),
+        }
+    }
+
     /// What Go takes for true.
     pub(super) fn truth(&self, value: &Value) -> bool {
         match value {
@@ -234,7 +259,8 @@ impl Heap {
             Json::Number(number) => Ok(Value::Float(number.as_f64().unwrap_or_default())),
             Json::String(text) => self.text(text),
             Json::Array(items) => {
-                let items: Outcome<Vec<Value>> = items.iter().map(|item| self.import_at(item, depth + 1)).collect();
+                let items: Outcome<Vec<Value>> =
+                    items.iter().map(|item| self.import_at(item, depth + 1)).collect();
                 self.new_list(items?)
             }
             Json::Object(entries) => {
@@ -268,7 +294,8 @@ impl Heap {
             Value::List(list) => {
                 let items = self.list(*list);
                 self.take(items.len().saturating_mul(CELL_BYTES))?;
-                let items: Outcome<Vec<Json>> = items.iter().map(|item| self.export_at(item, depth + 1)).collect();
+                let items: Outcome<Vec<Json>> =
+                    items.iter().map(|item| self.export_at(item, depth + 1)).collect();
                 Json::Array(items?)
             }
             Value::Map(map) => {
@@ -291,7 +318,9 @@ impl Heap {
         within_depth(depth)?;
         self.step(1)?;
         match value {
-            Value::Nil(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => Ok(value.clone()),
+            Value::Nil(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
+                Ok(value.clone())
+            }
             Value::List(list) => {
                 let items = self.list(*list);
                 let items: Outcome<Vec<Value>> =
@@ -363,7 +392,9 @@ impl Heap {
 
 pub(super) fn within_depth(depth: usize) -> Outcome<()> {
     if depth > MAX_VALUE_DEPTH {
-        return over_limit(format_args!("a value is nested more than {MAX_VALUE_DEPTH} deep, or contains itself"));
+        return over_limit(format_args!(
+            "a value is nested more than {MAX_VALUE_DEPTH} deep, or contains itself"
+        ));
     }
     Ok(())
 }
@@ -371,5 +402,9 @@ pub(super) fn within_depth(depth: usize) -> Outcome<()> {
 fn json_number(value: f64) -> Number {
     // Beyond 2^53 not every whole number is a float64; up to 1e18 it still fits an i64, and Go writes it in full.
     let whole = value.fract() == 0.0 && value.abs() < 1e18;
-    if whole { Number::from(value as i64) } else { Number::from_f64(value).unwrap_or_else(|| Number::from(0)) }
+    if whole {
+        Number::from(value as i64)
+    } else {
+        Number::from_f64(value).unwrap_or_else(|| Number::from(0))
+    }
 }
