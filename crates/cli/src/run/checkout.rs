@@ -139,9 +139,12 @@ fn git(directory: &Path, words: &[&str]) -> anyhow::Result<Answer> {
     command.arg("-C").arg(directory).args(["--no-pager", "-c", "diff.renames=true"]).args(words);
     // Messages we can rely on, and no lock that would disturb somebody's editor.
     command.env("LC_ALL", "C").env("GIT_OPTIONAL_LOCKS", "0").stdin(Stdio::null());
-    let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => anyhow::anyhow!("git is not installed, or not in PATH"),
-        _ => anyhow::anyhow!("git cannot be started: {error}"),
+    let output = command.output().map_err(|error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            anyhow::anyhow!("git is not installed, or not in PATH")
+        } else {
+            anyhow::anyhow!("git cannot be started: {error}")
+        }
     })?;
     Ok(Answer {
         words: words.join(" "),

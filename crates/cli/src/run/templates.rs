@@ -148,10 +148,11 @@ fn find(checkout: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for directory in DIRECTORIES {
         let directory = checkout.join(directory);
-        let entries = match std::fs::read_dir(&directory) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            entries => entries.with_context(|| format!("read {}", directory.display()))?,
-        };
+        if !directory.is_dir() {
+            continue;
+        }
+        let entries =
+            std::fs::read_dir(&directory).with_context(|| format!("read {}", directory.display()))?;
         for entry in entries {
             let path = entry.with_context(|| format!("read {}", directory.display()))?.path();
             if path.is_file() && is_manifest(&path) {
