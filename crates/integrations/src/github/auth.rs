@@ -116,7 +116,8 @@ impl App {
         let key = match &key {
             PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
             PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
-            _ => return Err(bad("is not an RSA key")),
+            PrivateKeyDer::Sec1(_) => return Err(bad("is not an RSA key")),
+            _ => return Err(bad("is of a kind that is not known here")),
         };
         let key = key.map_err(|_| bad("is not an RSA key of 2048 bits or more"))?;
         Ok(Self { id: id.to_owned(), installation, key: Arc::new(key) })
