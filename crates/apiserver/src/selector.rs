@@ -1,9 +1,10 @@
 //! Which objects does a label or field selector choose?
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::store::Object;
+use serde_json::Value;
+
+use crate::store::{Labels, Object};
 
 /// A selector longer than this chooses nothing a person or a controller would write.
 const MAX_REQUIREMENTS: usize = 1_000;
@@ -51,13 +52,14 @@ impl Selector {
 }
 
 impl Requirement {
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
         let number = |key: &String| labels.get(key).and_then(|v| v.parse::<i64>().ok());
+        let among = |values: &[String], value: &str| values.iter().any(|known| known == value);
         match self {
-            Requirement::Exists(key) => labels.contains_key(key),
-            Requirement::Absent(key) => !labels.contains_key(key),
-            Requirement::In(key, values) => labels.get(key).is_some_and(|v| values.contains(v)),
-            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|v| !values.contains(v)),
+            Requirement::Exists(key) => labels.get(key).is_some(),
+            Requirement::Absent(key) => labels.get(key).is_none(),
+            Requirement::In(key, values) => labels.get(key).is_some_and(|v| among(values, v)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|v| !among(values, v)),
             Requirement::Greater(key, bound) => number(key).is_some_and(|v| v > *bound),
             Requirement::Less(key, bound) => number(key).is_some_and(|v| v < *bound),
         }
@@ -270,6 +272,30 @@ fn is_label_value(value: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
     bytes.len() <= 63 && bytes.iter().all(|&b| inner(b)) && edge(bytes.first()) && edge(bytes.last())
+}
+
+/// Whether a LabelSelector as objects carry it chooses these labels. An empty one chooses all, an absent one nothing.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    let Some(selector) = selector.as_object() else { return false };
+    let label = |key: &str| labels.get(key).and_then(Value::as_str);
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let equal = equal.into_iter().flatten().all(|(key, value)| label(key) == value.as_str());
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    equal
+        && expressions.into_iter().flatten().all(|expression| {
+            let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+            let value = label(text("key"));
+            let values = expression.get("values").and_then(Value::as_array);
+            let listed =
+                values.is_some_and(|values| values.iter().any(|v| value.is_some() && v.as_str() == value));
+            match text("operator") {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
 }
 
 #[cfg(test)]

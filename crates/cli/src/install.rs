@@ -82,12 +82,15 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The loop's own: Events for people, and CRDs, to see a kind that appears later.
     need(&pawl_machines::apply::EVENT, None, &["create"]);
     need(&pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION, None, WATCH);
+    // The ports' own: credentials and what must be masked, and the logs of what failed.
+    need(&pawl_api::k8s::SECRET, None, &["get"]);
+    need(&pawl_api::k8s::POD, Some("log"), &["get"]);
     needed
 }
 
 fn permissions(choices: &Choices) -> Vec<Value> {
     let mut rules: BTreeMap<(String, Vec<&str>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in needed(&doors::machines()) {
+    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace)) {
         rules.entry((group, verbs.into_iter().collect())).or_default().push(resource);
     }
     let rules: Vec<Value> = rules
@@ -274,7 +277,7 @@ mod tests {
             identity: "a".into(),
         };
         let engine = Engine::builder(kube::Client::new(service, "default"))
-            .machines(doors::machines())
+            .machines(doors::machines("pawl-system"))
             .leader(config)
             .build()
             .unwrap();

@@ -1,0 +1,36 @@
+//! What the controllers may reach outside of the cluster, put together.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use pawl_engine::outside::Outside;
+use pawl_engine::wire::Wire;
+use pawl_engine::{Clock, SystemClock};
+use pawl_integrations::github::transport::Transport;
+use pawl_integrations::{github, logs};
+use pawl_machines::failure::Failure;
+use pawl_machines::outside::{Call, Reply};
+
+/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub.
+pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let wire = Wire::new(client.clone());
+    let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
+    let github = github::Port::new(Arc::clone(&secrets), transport, clock);
+    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets) })
+}
+
+#[derive(Debug)]
+struct Ports {
+    github: github::Port,
+    logs: logs::Port,
+}
+
+impl Outside for Ports {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        match call {
+            Call::GitHub(_) => self.github.call(call),
+            Call::Logs(_) => self.logs.call(call),
+        }
+    }
+}
