@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(
             told("exports:\n  url: {{ .deployitems.nope.x }}"),
             [
-                "rendering exports: template \"out\", line 2: .deployitems.nope.x: \"x\" is sought in nothing (\".deployitems.nope.x\" is not set)"
+                "rendering exports: template \"out\", line 2: .deployitems.nope.x: \"x\" is sought in nothing (\".deployitems.nope\" is not set)"
             ]
         );
         let (_, warnings) =

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 const MAX_DEPTH: usize = 64;
 
 /// Schemas that are looked at. `anyOf` within `anyOf` doubles them; an import of a thousand fields needs thousands.
-const MAX_STEPS: usize = 200_000;
+const MAX_STEPS: usize = 100_000;
 
 /// What is wrong with a value; a status has room for few.
 const MAX_FOUND: usize = 20;

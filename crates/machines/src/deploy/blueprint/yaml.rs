@@ -4,9 +4,12 @@ use serde_json::Value as Json;
 use serde_saphyr::Options;
 use serde_saphyr::options::AliasLimits;
 
-/// Nodes of one document: 10,000 items, the most an Execution has, of a hundred nodes each. Eight aliases of eight
-/// aliases of … reach this long before they reach the memory.
+/// Nodes of one document: 10,000 items, the most an Execution has, of a hundred nodes each.
 const MAX_NODES: usize = 1_000_000;
+
+/// Nodes that aliases repeat. Written documents share a few small blocks; nine aliases of nine aliases of … come to
+/// billions.
+const MAX_REPEATED: usize = 20_000;
 
 /// Nested collections. The API server's own JSON may be nested 128 deep.
 const MAX_DEPTH: usize = 64;
@@ -35,11 +38,12 @@ pub(super) fn write(value: &Json) -> Result<String, String> {
 
 fn options() -> Options {
     let mut alias_limits = AliasLimits::default();
-    alias_limits.max_total_replayed_events = MAX_NODES;
+    alias_limits.max_total_replayed_events = MAX_REPEATED;
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 2 * MAX_NODES,
             max_nodes: MAX_NODES,
+            max_recorded_anchor_events: 10 * MAX_REPEATED,
             max_depth: MAX_DEPTH,
             max_documents: 1,
         },

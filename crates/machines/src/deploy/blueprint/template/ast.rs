@@ -85,7 +85,14 @@ impl Operand {
 
     /// As a person wrote it, for messages.
     pub(super) fn shown(&self) -> String {
-        let path = |fields: &[Arc<str>]| fields.iter().map(|field| format!(".{field}")).collect::<String>();
+        self.shown_up_to(usize::MAX)
+    }
+
+    /// With so many of its fields.
+    pub(super) fn shown_up_to(&self, count: usize) -> String {
+        let path = |fields: &[Arc<str>]| {
+            fields.iter().take(count).map(|field| format!(".{field}")).collect::<String>()
+        };
         match self {
             Self::Dot => ".".to_owned(),
             Self::Nil => "nil".to_owned(),

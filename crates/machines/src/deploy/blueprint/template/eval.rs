@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::ast::{Branch, Command, Node, Operand, Pipe};
 use super::funcs::{Function, Run};
-use super::value::{Heap, Nothing, Value};
+use super::value::{Heap, Value};
 use super::{At, MissingKey, Options, Outcome, Place, Template, fault, format, over_limit};
 
 pub(super) fn execute(
@@ -278,14 +278,15 @@ impl<'m> Machine<'m> {
 
     fn fields(&mut self, start: Value, path: &[Arc<str>], whole: &Operand) -> Outcome<Value> {
         let mut value = start;
-        for field in path {
+        for (before, field) in path.iter().enumerate() {
             value = match value {
-                Value::Map(map) => match self.heap.at_key(map, field) {
-                    Value::Nil(nothing) => {
-                        Value::Nil(Nothing { key: Some(Arc::from(whole.shown())), ..nothing })
+                Value::Map(map) => {
+                    let mut found = self.heap.at_key(map, field);
+                    if let Value::Nil(nothing) = &mut found {
+                        nothing.key = Some(Arc::from(whole.shown_up_to(before + 1)));
                     }
-                    found => found,
-                },
+                    found
+                }
                 Value::Nil(nothing) => {
                     if nothing.element || self.heap.missing_key == MissingKey::Refuse {
                         let what = Value::Nil(nothing).described();
@@ -468,11 +469,11 @@ fn assign(frame: &mut Frame<'_>, variable: &str, value: Value) -> Outcome<()> {
 }
 
 /// Nothing that went through a pipeline is plainly nothing.
-fn settled(value: Value) -> Value {
-    match value {
-        Value::Nil(nothing) => Value::Nil(Nothing { element: false, ..nothing }),
-        other => other,
+fn settled(mut value: Value) -> Value {
+    if let Value::Nil(nothing) = &mut value {
+        nothing.element = false;
     }
+    value
 }
 
 fn in_file(mut fault: Box<super::Fault>, name: &str) -> Box<super::Fault> {

@@ -94,7 +94,7 @@ impl Template {
     /// Errors name the template and the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
         let trees =
-            parse::parse(name, text).map_err(|fault| TemplateError::new(name, Stage::Parse, fault))?;
+            parse::parse(name, text).map_err(|fault| TemplateError::new(name, Stage::Parse, *fault))?;
         Ok(Self { name: name.to_owned(), trees })
     }
 
@@ -117,7 +117,7 @@ impl Template {
         options: &Options<'_>,
     ) -> Result<(), TemplateError> {
         eval::execute(self, output, bindings, options)
-            .map_err(|fault| TemplateError::new(&self.name, Stage::Execute, fault))
+            .map_err(|fault| TemplateError::new(&self.name, Stage::Execute, *fault))
     }
 }
 
@@ -142,8 +142,8 @@ pub struct TemplateError {
 }
 
 impl TemplateError {
-    fn new(template: &str, stage: Stage, fault: Box<Fault>) -> Self {
-        let Fault { message, at, limit } = *fault;
+    fn new(template: &str, stage: Stage, fault: Fault) -> Self {
+        let Fault { message, at, limit } = fault;
         let (template, line) = match at {
             Some(At { template: Some(included), line }) => (included, line),
             Some(At { template: None, line }) => (template.to_owned(), line),

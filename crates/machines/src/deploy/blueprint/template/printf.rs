@@ -50,8 +50,9 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn directive(&mut self, heap: &mut Heap) -> Outcome<()> {
         let mut flags = self.flags();
-        let mut good_index = self.index();
+        let (mut good_index, mut indexed) = self.index();
         if self.accept('*') {
+            indexed = false;
             match self.int_argument() {
                 Some(width) => {
                     flags.minus |= width < 0;
@@ -63,19 +64,25 @@ impl Printer<'_> {
             }
         } else {
             flags.width = self.number();
+            // `%[1]5d`: an index stands right before its verb or its star.
+            good_index &= !(indexed && flags.width.is_some());
         }
         if self.accept('.') {
-            good_index &= self.index();
+            good_index &= !indexed;
+            let (good, indexed) = self.index();
+            good_index &= good;
             if self.accept('*') {
-                match self.int_argument() {
-                    Some(precision) => flags.precision = usize::try_from(precision).ok(),
-                    None => self.sink.push("%!(BADPREC)")?,
+                let precision = self.int_argument().and_then(|precision| usize::try_from(precision).ok());
+                flags.precision = precision;
+                if precision.is_none() {
+                    self.sink.push("%!(BADPREC)")?;
                 }
             } else {
                 flags.precision = Some(self.number().unwrap_or(0));
+                good_index &= !indexed;
             }
         }
-        good_index &= self.index();
+        good_index &= self.index().0;
         let Some(verb) = self.rest.chars().next() else { return self.sink.push("%!(NOVERB)") };
         self.rest = self.rest.get(verb.len_utf8()..).unwrap_or_default();
         if verb == '%' {
@@ -89,8 +96,11 @@ impl Printer<'_> {
         };
         self.next += 1;
         if verb == 'T' {
-            return pad(&mut self.sink, &Flags { zero: false, ..flags }, type_name(&argument));
+            let name = string(&flags, 's', type_name(&argument)).unwrap_or_default();
+            return pad(&mut self.sink, &flags, &name);
         }
+        // `%+v` asks for the names of fields, and there are none.
+        flags.plus &= verb != 'v';
         one(heap, &mut self.sink, &flags, verb, &argument, 0)
     }
 
@@ -111,21 +121,21 @@ impl Printer<'_> {
         flags
     }
 
-    /// `[n]`, from one; false if it is there and names no argument.
-    fn index(&mut self) -> bool {
-        let Some(inside) = self.rest.strip_prefix('[') else { return true };
+    /// `[n]`, from one: whether it is no mistake, and whether it is there.
+    fn index(&mut self) -> (bool, bool) {
+        let Some(inside) = self.rest.strip_prefix('[') else { return (true, false) };
         self.reordered = true;
         let Some((number, after)) = inside.split_once(']') else {
             self.rest = inside;
-            return false;
+            return (false, true);
         };
         self.rest = after;
         match number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)) {
             Some(index) if index < self.arguments.len() => {
                 self.next = index;
-                true
+                (true, true)
             }
-            Some(_) | None => false,
+            Some(_) | None => (false, true),
         }
     }
 
@@ -185,29 +195,30 @@ fn one(
     heap.step(1)?;
     let syntax = flags.sharp && verb == 'v';
     match value {
-        Value::Nil(_) if verb == 'v' && depth == 0 => {
-            pad(sink, &Flags { zero: false, ..flags.clone() }, "<nil>")
-        }
+        Value::Nil(_) if verb == 'v' && depth == 0 => pad(sink, flags, "<nil>"),
         Value::Nil(_) if depth == 0 => sink.push(&format!("%!{verb}(<nil>)")),
         Value::Nil(_) => sink.push(if syntax { "interface {}(nil)" } else { "<nil>" }),
         Value::Bool(value) => match verb {
             'v' | 't' => {
                 let text = if *value { "true" } else { "false" };
-                pad(sink, &Flags { zero: false, ..flags.clone() }, text)
+                pad(sink, flags, text)
             }
-            _ => bad_verb(heap, sink, verb, &Value::Bool(*value)),
+            _ => bad_verb(heap, sink, flags, verb, &Value::Bool(*value)),
         },
         Value::Int(number) => match integer(flags, verb, *number) {
-            Some(text) => pad(sink, &Flags { zero: false, ..flags.clone() }, &text),
-            None => bad_verb(heap, sink, verb, value),
+            // The digits have their zeros already; characters are filled up with them.
+            Some(text) => {
+                pad(sink, &Flags { zero: flags.zero && matches!(verb, 'c' | 'q'), ..flags.clone() }, &text)
+            }
+            None => bad_verb(heap, sink, flags, verb, value),
         },
         Value::Float(number) => match real(flags, verb, *number) {
             Some(text) => signed(sink, flags, &text),
-            None => bad_verb(heap, sink, verb, value),
+            None => bad_verb(heap, sink, flags, verb, value),
         },
         Value::Text(text) => match string(flags, verb, text) {
             Some(text) => pad(sink, flags, &text),
-            None => bad_verb(heap, sink, verb, value),
+            None => bad_verb(heap, sink, flags, verb, value),
         },
         Value::List(list) => {
             let items = heap.list(*list);
@@ -240,9 +251,9 @@ fn type_name(value: &Value) -> &'static str {
     if value.is_nil() { "<nil>" } else { value.type_name() }
 }
 
-fn bad_verb(heap: &mut Heap, sink: &mut Sink, verb: char, value: &Value) -> Outcome<()> {
+fn bad_verb(heap: &mut Heap, sink: &mut Sink, flags: &Flags, verb: char, value: &Value) -> Outcome<()> {
     sink.push(&format!("%!{verb}({}=", type_name(value)))?;
-    write(heap, sink, value, 0)?;
+    one(heap, sink, &Flags { sharp: false, ..flags.clone() }, 'v', value, 0)?;
     sink.push(")")
 }
 

@@ -232,18 +232,17 @@ impl Heap {
 
     /// The value under a key, or nothing that remembers the key.
     pub(super) fn at_key(&self, map: MapId, key: &str) -> Value {
-        match self.get(map, key) {
-            Some(Value::Nil(_)) | None => Value::missing(key),
-            Some(value) => value.clone(),
-        }
+        let found = self.get(map, key).filter(|value| !value.is_nil());
+        found.cloned().unwrap_or_else(|| Value::missing(key))
     }
 
     /// An item of a list, which remembers where nothing was found.
     pub(super) fn element(&self, item: &Value) -> Value {
-        match item {
-            Value::Nil(nothing) => Value::Nil(Nothing { key: nothing.key.clone(), element: true }),
-            other => other.clone(),
+        let mut item = item.clone();
+        if let Value::Nil(nothing) = &mut item {
+            nothing.element = true;
         }
+        item
     }
 
     /// Values as JSON has them: every number is a `float64`, as for Go.

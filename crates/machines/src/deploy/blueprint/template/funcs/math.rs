@@ -30,8 +30,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     exactly("atoi", 1, |_, args| Ok(Value::Int(text(args, 0)?.parse().unwrap_or(0)))),
     exactly("toDecimal", 1, |_, args| match argument(args, 0) {
         Value::Text(octal) => Ok(Value::Int(i64::from_str_radix(octal, 8).unwrap_or(0))),
-        other => whole(other)
-            .and_then(|value| Ok(Value::Int(i64::from_str_radix(&value.to_string(), 8).unwrap_or(0)))),
+        other => {
+            let digits = whole(other)?.to_string();
+            Ok(Value::Int(i64::from_str_radix(&digits, 8).unwrap_or(0)))
+        }
     }),
 ];
 

@@ -3,6 +3,11 @@
 //! Those of `text/template`, those of Sprig that are functions of their arguments alone, and Landscaper's own on files
 //! and image references. What needs a clock, chance, the environment or a network is refused by its name.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a function takes one kind of value, and refuses all the others alike"
+)]
+
 mod builtin;
 mod dicts;
 mod encoding;

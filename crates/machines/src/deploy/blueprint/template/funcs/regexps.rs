@@ -6,6 +6,9 @@ use super::{Function, exactly, int, text, texts};
 use crate::deploy::blueprint::template::Outcome;
 use crate::deploy::blueprint::template::value::{Heap, Value};
 
+/// One match takes as long as a few steps do.
+const MATCH_STEPS: usize = 4;
+
 pub(super) const FUNCTIONS: &[Function] = &[
     exactly("regexMatch", 2, matches),
     exactly("mustRegexMatch", 2, matches),
@@ -53,6 +56,7 @@ fn replace_all(heap: &mut Heap, args: &[Value], literal: bool) -> Outcome<Value>
     let (regex, whole, with) = (compiled(heap, args)?, text(args, 1)?, text(args, 2)?);
     let (mut replaced, mut end) = (String::new(), 0);
     for found in regex.captures_iter(&whole) {
+        heap.step(MATCH_STEPS)?;
         let Some(all) = found.get(0) else { continue };
         let before = replaced.len();
         replaced.push_str(whole.get(end..all.start()).unwrap_or_default());
@@ -72,6 +76,10 @@ fn split(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
     let (regex, whole) = (compiled(heap, args)?, text(args, 1)?);
     let most = usize::try_from(int(args, 2)?).unwrap_or(usize::MAX);
     heap.take(whole.len())?;
-    let parts: Vec<String> = regex.splitn(&whole, most).map(str::to_owned).collect();
+    let mut parts = Vec::new();
+    for part in regex.splitn(&whole, most) {
+        heap.step(MATCH_STEPS)?;
+        parts.push(part.to_owned());
+    }
     texts(heap, parts)
 }
