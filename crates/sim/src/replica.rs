@@ -221,6 +221,11 @@ impl Replica {
         Ok(())
     }
 
+    /// What its watches have shown.
+    pub fn view(&self) -> &dyn View {
+        &self.caches
+    }
+
     /// Whose plan is at `slot`.
     pub fn machine_at(&self, slot: usize) -> &'static str {
         let work = self.running.get(slot).map(|running| &running.work);

@@ -6,6 +6,7 @@ use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, request};
+use crate::hub::Hub;
 use crate::mutant::Guards;
 
 /// A world to run.
@@ -24,6 +25,8 @@ pub struct Scenario {
     pub stalls: bool,
     /// Whether nobody but the machines patches what the machines patch.
     pub alone: bool,
+    /// The GitHub of this world as it is at the beginning, if there is one.
+    pub github: Option<fn(&Hub)>,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,
@@ -41,7 +44,15 @@ impl std::fmt::Debug for Scenario {
 /// meet the same situation, however the machinery got there.
 pub struct Deed {
     pub when: Box<dyn Fn(&Ground) -> bool>,
-    pub request: Box<Asks>,
+    pub act: Act,
+}
+
+/// What a deed does.
+pub enum Act {
+    /// Sends a request to the API server.
+    Ask(Box<Asks>),
+    /// Does something on GitHub.
+    OnGitHub(Box<dyn Fn(&Hub)>),
 }
 
 /// What a deed sends, given the world as it is.
@@ -88,7 +99,37 @@ impl Deed {
     }
 
     fn always(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
-        Self { when: Box::new(|_| true), request: Box::new(request) }
+        Self { when: Box::new(|_| true), act: Act::Ask(Box::new(request)) }
+    }
+
+    /// Does something on GitHub.
+    pub fn on_github(act: impl Fn(&Hub) + 'static) -> Self {
+        Self { when: Box::new(|_| true), act: Act::OnGitHub(Box::new(act)) }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// When the API server did not take it.
+    pub fn perform(&self, ground: &mut Ground) -> Result<(), String> {
+        match &self.act {
+            Act::Ask(asks) => {
+                let request = asks(ground);
+                match ground.send("person", request) {
+                    (..300, _) => Ok(()),
+                    (code, body) => {
+                        Err(format!("a deed was answered {code}: {}", String::from_utf8_lossy(&body)))
+                    }
+                }
+            }
+            Act::OnGitHub(act) => match &ground.hub {
+                Some(hub) => {
+                    act(hub);
+                    Ok(())
+                }
+                None => Err("a deed on GitHub in a world without one".to_owned()),
+            },
+        }
     }
 
     #[must_use]

@@ -28,6 +28,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -39,6 +40,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
@@ -50,6 +52,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -61,6 +64,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: true,
+            github: None,
             machines,
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
@@ -76,6 +80,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -98,6 +103,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -136,6 +142,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -156,6 +163,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
