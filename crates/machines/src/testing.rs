@@ -127,11 +127,13 @@ impl Cluster {
             let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
             let asks = plan.asks.clone();
             let outcome = self.apply(plan, me, usize::MAX);
-            self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
-            if !outcome.refusals.is_empty() {
-                self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
-            }
-            if asks.is_empty() || outcome.failure.is_some() || !outcome.refusals.is_empty() {
+            // What was refused is known until the look ends.
+            let over = asks.is_empty() || outcome.failure.is_some() || !outcome.refusals.is_empty();
+            if over {
+                self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
+                if !outcome.refusals.is_empty() {
+                    self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
+                }
                 return outcome;
             }
             for call in asks {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::protobuf;
+use super::{protobuf, repeated};
 use crate::status::Status;
 
 /// Kubernetes' limit on a request body.
@@ -22,6 +22,14 @@ pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Value, Status> {
         protobuf::MEDIA_TYPE => protobuf::decode(body)
             .map_err(|why| Status::bad_request(format!("error parsing the body: {why}"))),
         _ => Err(unknown_format(&["application/json", "application/yaml", protobuf::MEDIA_TYPE])),
+    }
+}
+
+/// The paths of fields that a body names more than once; the parsers of other formats refuse such a body.
+pub(crate) fn repeated(content_type: &str, body: &[u8], read_as: &Value) -> Vec<String> {
+    match content_type {
+        "" | "application/json" => repeated::repeated(body, read_as),
+        _ => Vec::new(),
     }
 }
 

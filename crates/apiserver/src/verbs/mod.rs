@@ -16,6 +16,7 @@ mod delete;
 mod metadata;
 mod options;
 mod owners;
+mod pods;
 mod read;
 mod review;
 mod scale;
@@ -89,6 +90,10 @@ pub(crate) enum Subresource {
     Finalize,
     /// ServiceAccounts: a token for one.
     Token,
+    /// Pods: a deletion that budgets may refuse.
+    Eviction,
+    /// Pods: a node to run on.
+    Binding,
 }
 
 impl Subresource {
@@ -100,6 +105,8 @@ impl Subresource {
             Subresource::Scale => "scale",
             Subresource::Finalize => "finalize",
             Subresource::Token => "token",
+            Subresource::Eviction => "eviction",
+            Subresource::Binding => "binding",
         }
     }
 }
@@ -128,6 +135,15 @@ pub(crate) struct List {
 pub(crate) struct Outcome {
     pub(crate) answer: Answer,
     pub(crate) warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// The same with more to warn of, said first.
+    fn warning(mut self, mut of: Vec<String>) -> Outcome {
+        of.append(&mut self.warnings);
+        self.warnings = of;
+        self
+    }
 }
 
 impl From<Answer> for Outcome {
@@ -212,9 +228,17 @@ impl Core {
                 delete::delete_collection(self, call).map(Outcome::from)
             }
             (Subresource::Token, Verb::Create) => review::token(self, call),
-            (Subresource::Scale | Subresource::Status | Subresource::Finalize | Subresource::Token, _) => {
-                Err(Status::method_not_allowed())
-            }
+            (Subresource::Eviction, Verb::Create) => pods::evict(self, call),
+            (Subresource::Binding, Verb::Create) => pods::bind(self, call),
+            (
+                Subresource::Scale
+                | Subresource::Status
+                | Subresource::Finalize
+                | Subresource::Token
+                | Subresource::Eviction
+                | Subresource::Binding,
+                _,
+            ) => Err(Status::method_not_allowed()),
         }
     }
 }

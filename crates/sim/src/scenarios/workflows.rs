@@ -1,15 +1,17 @@
 //! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
 
 use pawl_api::git;
-use pawl_api::k8s::JOB;
+use pawl_api::k8s::{JOB, NAMESPACE};
 use pawl_machines::git::workflow::Workflows;
 use pawl_machines::git::workflow_template::Templates;
+use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
 use super::jobs::template;
 use crate::ground::Ground;
 use crate::mutant::Guards;
+use crate::oracle;
 use crate::scenario::{Deed, Scenario, phase_is};
 
 const WORKFLOW: pawl_api::meta::Kind = git::workflow::KIND;
@@ -30,7 +32,7 @@ pub(super) fn all() -> Vec<Scenario> {
             alone: false,
             github: None,
             machines,
-            script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
+            script: || vec![home(), branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
         },
         Scenario {
@@ -42,7 +44,7 @@ pub(super) fn all() -> Vec<Scenario> {
             alone: false,
             github: None,
             machines,
-            script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
+            script: || vec![home(), branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
         },
         Scenario {
@@ -54,7 +56,7 @@ pub(super) fn all() -> Vec<Scenario> {
             alone: false,
             github: None,
             machines,
-            script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
+            script: || vec![home(), branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
         },
         Scenario {
@@ -69,7 +71,13 @@ pub(super) fn all() -> Vec<Scenario> {
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
                     "spec": {"suspend": true, "template": template(&["exit", "0"])}});
-                vec![branch(), workflow_template(&["exit", "0"]), Deed::create(JOB, theirs), workflow()]
+                vec![
+                    home(),
+                    branch(),
+                    workflow_template(&["exit", "0"]),
+                    Deed::create(JOB, theirs),
+                    workflow(),
+                ]
             },
             ends_with: |ground| ends_as(ground, "Failed"),
         },
@@ -78,12 +86,13 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Workflow stays finished when its Job is removed",
             own_kinds: true,
             timed: false,
-            stalls: false,
+            stalls: true,
             alone: false,
             github: None,
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["exit", "0"]),
                     workflow(),
@@ -107,6 +116,7 @@ pub(super) fn all() -> Vec<Scenario> {
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["hang"]),
                     workflow(),
@@ -146,6 +156,7 @@ pub(super) fn all() -> Vec<Scenario> {
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["hang"]),
                     workflow(),
@@ -165,7 +176,7 @@ pub(super) fn all() -> Vec<Scenario> {
             alone: false,
             github: None,
             machines,
-            script: || vec![workflow_template(&["exit", "0"]), workflow()],
+            script: || vec![home(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
                 0 => Ok(()),
                 left => Err(format!("{left} objects are left")),
@@ -175,11 +186,16 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { finalizer_order: guards.finalizer_order };
+    let workflows = Workflows { finalizer_order: guards.finalizer_order, ..Workflows::default() };
     super::jobs::machines(guards)
         .into_iter()
-        .chain([AnyMachine::new(workflows), AnyMachine::new(Templates)])
+        .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])
         .collect()
+}
+
+/// Where the locks are.
+fn home() -> Deed {
+    Deed::create(NAMESPACE, json!({"metadata": {"name": pawl_api::pawl::SYSTEM_NAMESPACE}}))
 }
 
 fn branch() -> Deed {
@@ -208,15 +224,12 @@ fn waits(ground: &Ground) -> bool {
     })
 }
 
+/// A Job that was made too late by somebody who stalled is never let go, and so is no run.
 fn one_job(ground: &Ground) -> Result<(), String> {
-    let made = ground
-        .history
-        .iter()
-        .filter(|happened| {
-            *happened.object.kind() == JOB && happened.what == pawl_apiserver::ChangeType::Added
-        })
-        .count();
-    if made == 1 { Ok(()) } else { Err(format!("{made} Jobs were made")) }
+    let jobs = ground.history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
+    let ran: std::collections::BTreeSet<&str> =
+        jobs.filter(|job| oracle::has_run(job)).map(|job| job.uid()).collect();
+    if ran.len() == 1 { Ok(()) } else { Err(format!("{} Jobs ran", ran.len())) }
 }
 
 fn ends_as(ground: &Ground, phase: &str) -> Result<(), String> {
