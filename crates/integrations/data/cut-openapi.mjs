@@ -2,8 +2,10 @@
 //
 //   npm pack @octokit/openapi@23.0.2 && tar xzf octokit-openapi-23.0.2.tgz
 //   node cut-openapi.mjs package/generated/api.github.com.json > github-openapi.json
+//   node cut-openapi.mjs package/generated/api.github.com.json examples > ../tests/data/github-examples.json
 //
-// What only people read (descriptions, examples, links) is left out; what a machine can check is kept word for word.
+// What only people read (descriptions, links) is left out; what a machine can check is kept word for word. GitHub's
+// examples of good answers go into a file of their own, for tests.
 
 import { readFileSync } from 'node:fs';
 
@@ -53,18 +55,43 @@ function keep(reference) {
   components[section][name] = cut(whole.components[section][name]);
 }
 
-const paths = {};
-for (const [method, path] of OPERATIONS) {
-  const { operationId, parameters, requestBody, responses } = whole.paths[path][method];
-  paths[path] ??= {};
-  paths[path][method] = cut({ operationId, parameters, requestBody, responses });
+const lines = (object, write) =>
+  `{\n${Object.keys(object).sort().map((key) => `${JSON.stringify(key)}: ${write(object[key])}`).join(',\n')}\n}`;
+
+// The first example of each operation's answer, by the operation's name.
+function examples() {
+  const found = {};
+  for (const [method, path] of OPERATIONS) {
+    const { operationId, responses } = whole.paths[path][method];
+    for (const status of ['200', '201']) {
+      const [example] = Object.values(responses[status]?.content?.['application/json']?.examples ?? {});
+      if (!example) continue;
+      const value = example.$ref ? whole.components.examples[example.$ref.split('/').pop()].value : example.value;
+      // Scanners for leaked credentials cannot know that this one is made up.
+      if (value.token) value.token = 'an-example-of-a-token';
+      found[operationId] = { method: method.toUpperCase(), path, status: Number(status), value };
+    }
+  }
+  return found;
 }
 
 // One line per operation and per schema, so that a later version shows what it changes.
-const lines = (object, write) =>
-  `{\n${Object.keys(object).sort().map((key) => `${JSON.stringify(key)}: ${write(object[key])}`).join(',\n')}\n}`;
-const sorted = { paths: lines(paths, (path) => lines(path, JSON.stringify)) };
-sorted.components = lines(components, (section) => lines(section, JSON.stringify));
-sorted.openapi = JSON.stringify(whole.openapi);
-sorted.info = JSON.stringify({ title: whole.info.title, version: whole.info.version, license: whole.info.license });
-process.stdout.write(`${lines(sorted, (text) => text)}\n`);
+function description() {
+  const paths = {};
+  for (const [method, path] of OPERATIONS) {
+    const { operationId, parameters, requestBody, responses } = whole.paths[path][method];
+    paths[path] ??= {};
+    paths[path][method] = cut({ operationId, parameters, requestBody, responses });
+  }
+  const { title, version, license } = whole.info;
+  return {
+    components: lines(components, (section) => lines(section, JSON.stringify)),
+    info: JSON.stringify({ title, version, license }),
+    openapi: JSON.stringify(whole.openapi),
+    paths: lines(paths, (path) => lines(path, JSON.stringify)),
+  };
+}
+
+const out =
+  process.argv[3] === 'examples' ? lines(examples(), JSON.stringify) : lines(description(), (text) => text);
+process.stdout.write(`${out}\n`);

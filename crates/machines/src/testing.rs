@@ -146,6 +146,31 @@ impl Cluster {
         panic!("still asking after {MAX_ROUNDS} rounds");
     }
 
+    /// Like `step`, but dies at the first plan that writes anything, after so many of its requests.
+    pub(crate) fn step_dying_at_a_write(
+        &mut self,
+        machine: &AnyMachine,
+        kind: &Kind,
+        key: &Key,
+        requests: usize,
+    ) {
+        let mut answers = Answers::default();
+        for _ in 0..MAX_ROUNDS {
+            let Some(me) = self.world.get(kind, key) else { return };
+            let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
+            let asks = plan.asks.clone();
+            if asks.is_empty() || !plan.steps.is_empty() {
+                self.apply(plan, me, requests);
+                return;
+            }
+            for call in asks {
+                let answer = (self.outside)(&call);
+                answers.put(call, answer);
+            }
+        }
+        panic!("still asking after {MAX_ROUNDS} rounds");
+    }
+
     /// Carries a plan out, and dies after so many requests.
     pub(crate) fn apply(&mut self, plan: BoundPlan, me: Arc<Object>, requests: usize) -> Outcome {
         let mut applying = Applying::new(plan, me, self.now);

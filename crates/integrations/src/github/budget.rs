@@ -89,6 +89,12 @@ impl Budget {
         self.by_endpoint.get(&endpoint).copied().unwrap_or_default()
     }
 
+    /// Whether our credentials were ever taken.
+    pub fn was_answered(&self) -> bool {
+        let asked = self.by_endpoint.iter().filter(|(endpoint, _)| **endpoint != Endpoint::Token);
+        asked.into_iter().any(|(_, count)| count.sent > count.failed)
+    }
+
     /// All requests, whatever for.
     pub fn total(&self) -> Count {
         self.by_endpoint.values().fold(Count::default(), |sum, count| Count {
@@ -110,6 +116,11 @@ mod tests {
         budget.count(Endpoint::Branches, Outcome::NotModified);
         budget.count(Endpoint::Compare, Outcome::Failed);
         assert_eq!(budget.of(Endpoint::Branches), Count { sent: 2, not_modified: 1, failed: 0 });
+        assert!(budget.was_answered());
+        let mut refused = Budget::default();
+        refused.count(Endpoint::Token, Outcome::Answered);
+        refused.count(Endpoint::Branches, Outcome::Failed);
+        assert!(!refused.was_answered());
         assert_eq!(budget.total(), Count { sent: 3, not_modified: 1, failed: 1 });
     }
 }

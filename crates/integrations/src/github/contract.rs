@@ -515,6 +515,30 @@ mod tests {
         assert!(answered(&get, branches, 403, &json!({"message": "no"})).is_empty());
     }
 
+    /// GitHub's own examples of good answers are judge over our reading of its description; where an example does not
+    /// fit the description it stands beside, that is GitHub's slip.
+    #[test]
+    fn github_s_own_examples_fit() {
+        const SLIPS: &[&str] = &[];
+        let examples = include_str!("../../tests/data/github-examples.json");
+        let examples: BTreeMap<String, Value> = serde_json::from_str(examples).expect("examples");
+        assert!(examples.len() >= 19, "{:?}", examples.keys());
+        let mut found = Vec::new();
+        for (id, example) in &examples {
+            let method: Method = example["method"].as_str().expect("a method").parse().expect("a method");
+            let path = example["path"].as_str().expect("a path");
+            let status = u16::try_from(example["status"].as_u64().expect("a status")).expect("a status");
+            assert_eq!(operation(&method, path).id(), id);
+            found.extend(
+                answered(&method, path, status, &example["value"])
+                    .iter()
+                    .map(|problem| format!("{id}: {problem}")),
+            );
+        }
+        found.retain(|problem| !SLIPS.iter().any(|slip| problem.contains(slip)));
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
     #[test]
     fn every_word_of_the_description_is_one_that_is_checked() {
         const CHECKED: &[&str] = &[

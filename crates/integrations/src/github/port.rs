@@ -111,17 +111,18 @@ impl Port {
                 lock(&self.clients).remove(&account.uid);
             }
         })?;
-        let client = match kept.filter(|kept| kept.version == secret.version) {
-            Some(kept) => kept.client,
-            None => self.made(account, &secret)?,
-        };
+        let made = self.made(account, &secret)?;
+        let mut clients = lock(&self.clients);
+        // Whoever came first made the client that all use: its token is minted once.
+        let there = clients.get(&account.uid);
+        let same = there.filter(|kept| *kept.account == **account && kept.version == secret.version);
+        let client = same.map_or(made, |kept| kept.client.clone());
         let fresh = Kept {
             account: Arc::clone(account),
             version: secret.version,
             read_at: now,
             client: client.clone(),
         };
-        let mut clients = lock(&self.clients);
         clients.insert(account.uid.clone(), fresh);
         if clients.len() > MAX_CLIENTS {
             let oldest = clients.iter().min_by_key(|(_, kept)| kept.read_at).map(|(uid, _)| uid.clone());
@@ -193,9 +194,9 @@ async fn answer(client: &Client, ask: &Ask) -> Result<Reply, super::Error> {
     })
 }
 
-/// How we are known: asked once, then remembered from what other answers said.
+/// How we are known. Asked only where nothing was answered yet: any other answer says as much.
 async fn access(client: &Client) -> Result<Access, super::Error> {
-    if client.rate_limit().is_none() {
+    if !client.budget().was_answered() {
         client.repository().await?;
     }
     let total = client.budget().total();

@@ -45,15 +45,7 @@ async fn all_who_need_a_token_at_once_wait_for_the_same() {
             }
         }))
     };
-    let parts = Parts {
-        owner: "acme".to_owned(),
-        name: "infra".to_owned(),
-        address: Address::parse(None).unwrap(),
-        credentials: app(),
-        transport: slow,
-        clock: ground.clock.clone(),
-    };
-    let client = Client::new(parts);
+    let client = ground.client_through(slow, app());
     let all = (0..10).map(|_| client.repository());
     for answer in futures::future::join_all(all).await {
         assert_eq!(answer.unwrap(), "acme/infra");

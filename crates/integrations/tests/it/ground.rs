@@ -53,15 +53,30 @@ impl Ground {
         Self { clock, fake, repo, transport, findings }
     }
 
-    pub(crate) fn client_as(&self, credentials: Credentials) -> Client {
+    pub(crate) fn client_of(
+        &self,
+        owner: &str,
+        name: &str,
+        transport: Transport,
+        credentials: Credentials,
+    ) -> Client {
         Client::new(Parts {
-            owner: "acme".to_owned(),
-            name: "infra".to_owned(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
             address: Address::parse(Some(API)).unwrap(),
             credentials,
-            transport: self.transport.clone(),
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            transport,
+            clock: self.clock.clone(),
         })
+    }
+
+    /// On another way than ours.
+    pub(crate) fn client_through(&self, transport: Transport, credentials: Credentials) -> Client {
+        self.client_of("acme", "infra", transport, credentials)
+    }
+
+    pub(crate) fn client_as(&self, credentials: Credentials) -> Client {
+        self.client_through(self.transport.clone(), credentials)
     }
 
     /// As the App.

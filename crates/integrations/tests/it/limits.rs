@@ -10,7 +10,7 @@ use pawl_integrations::github::transport::{Broken, MAX_BODY_BYTES};
 use pawl_integrations::github::{Endpoint, Error, Transport};
 use pawl_machines::failure::{Category, Failure};
 
-use crate::ground::{Ground, check_run, now};
+use crate::ground::{Ground, app, check_run, now};
 
 #[test]
 fn what_did_not_change_costs_no_rate_limit_and_is_served_from_memory() {
@@ -134,14 +134,7 @@ fn an_answer_that_is_too_large_or_no_json_is_an_error() {
                 Ok::<_, Broken>(Response::new(body))
             }
         }));
-        let client = pawl_integrations::github::Client::new(pawl_integrations::github::client::Parts {
-            owner: "acme".to_owned(),
-            name: "infra".to_owned(),
-            address: pawl_integrations::github::Address::parse(None).unwrap(),
-            credentials: crate::ground::app(),
-            transport,
-            clock: ground.clock.clone(),
-        });
+        let client = ground.client_through(transport, app());
         let error = now(client.branches()).unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }) && error.to_string().contains(said), "{error}");
     }

@@ -10,6 +10,7 @@
 
 mod authenticating;
 mod deliveries;
+mod examples;
 mod ground;
 mod limits;
 mod port;

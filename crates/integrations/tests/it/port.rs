@@ -190,3 +190,29 @@ fn what_is_not_for_github_is_not_carried_out_here() {
     let call = outside::Call::GitHub(Call { account: account(), ask: Ask::Branches });
     assert!(now(port.call(&call)).is_ok());
 }
+
+#[tokio::test]
+async fn all_who_ask_first_at_once_use_one_client_and_one_token() {
+    let ground = Ground::new();
+    let (_, drawer) = port(&ground);
+    let slow = SlowDrawer(Arc::clone(&drawer));
+    let port = Port::new(Arc::new(slow), ground.transport.clone(), ground.clock.clone());
+    let calls: Vec<Call> = (0..20).map(|_| Call { account: account(), ask: Ask::Branches }).collect();
+    for answer in futures::future::join_all(calls.iter().map(|call| port.ask(call))).await {
+        answer.unwrap();
+    }
+    assert_eq!((ground.tokens_minted(), port.clients().len()), (1, 1));
+}
+
+/// A Secret that takes a moment to be read.
+#[derive(Debug)]
+struct SlowDrawer(Arc<Drawer>);
+
+impl Secrets for SlowDrawer {
+    fn read<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<SecretData, Failure>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.read(key).await
+        })
+    }
+}

@@ -78,7 +78,7 @@ metadata: {{name: vault, labels: {{pawl.dev/allow-secret-refs: {label:?}}}}}
 kind: Repository
 metadata: {{name: r}}
 spec: {{owner: acme, name: infra, apiUrl: 'https://ghe.example.com/api/v3/',
-  githubSecretRef: {{name: s, namespace: {namespace}}}}}
+  githubSecretRef: {{name: s, namespace: {namespace:?}}}}}
 "
         );
         let cluster = Cluster::of(&[NAMESPACE, repository::KIND], &yaml);

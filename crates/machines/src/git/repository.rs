@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::git::repository::{
-    AGGREGATE_CHECK, GITHUB_API, GITHUB_REACHABLE, KIND, MAX_AGGREGATE_CHECKS, READY,
+    AGGREGATE_CHECK, AggregateCheck, GITHUB_API, GITHUB_REACHABLE, KIND, MAX_AGGREGATE_CHECKS, READY,
 };
 use pawl_api::git::{Branch, Repository, RepositorySpec, RepositoryStatus, branch, finalizers, labels};
 use pawl_api::meta::{NewCondition, Reason, condition, names};
@@ -224,20 +224,26 @@ fn keep_house(observed: &Observed) -> Plan<RepositoryStatus> {
     plan
 }
 
-/// The Branches know their checks; here they outlive them. Nothing depends on it: a check is found again by its
-/// `external_id`, and this saves the search.
+/// The Branches know their checks; when they go, the ids are kept here. Nothing depends on it: a check is found again by
+/// its `external_id`, and this saves the search.
 fn collect_checks(observed: &Observed, status: &mut RepositoryStatus) {
-    let made = observed.branches.values().filter_map(|followed| followed.typed.as_ref()?.status.as_ref());
+    let is_going = |followed: &Followed| {
+        let Some(branch) = &followed.typed else { return false };
+        let over = branch.status.as_ref().and_then(|status| status.result.as_ref());
+        let is_commit = branch.spec.is_default(&observed.spec().default_branch);
+        followed.object.is_deleting() || (is_commit && over.is_some_and(|result| result.state.is_over()))
+    };
+    let going = observed.branches.values().filter(|followed| is_going(followed));
+    let made = going.filter_map(|followed| followed.typed.as_ref()?.status.as_ref());
+    let mut all = std::mem::take(&mut status.aggregate_checks);
     for check in made.flat_map(|status| &status.checks).filter(|check| check.check_run_id != 0) {
-        let known = status.aggregate_checks.iter().any(|known| known.sha == check.sha);
-        if !known {
-            let mut check = check.clone();
-            check.reported.clear();
-            status.aggregate_checks.push(check);
-        }
+        // Those that go are always last: so however many there are, the next look finds the same.
+        all.retain(|known| known.sha != check.sha);
+        all.push(AggregateCheck { reported: String::new(), ..check.clone() });
     }
-    let excess = status.aggregate_checks.len().saturating_sub(MAX_AGGREGATE_CHECKS);
-    status.aggregate_checks.drain(..excess);
+    let excess = all.len().saturating_sub(MAX_AGGREGATE_CHECKS);
+    all.drain(..excess);
+    status.aggregate_checks = all;
 }
 
 /// The Branches first; each has its own way to end (I5), so this waits for nothing outside.

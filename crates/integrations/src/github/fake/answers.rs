@@ -240,17 +240,16 @@ impl World {
         let Some((base, head)) = between.split_once("...") else { return Answer::not_found() };
         let (base, head) = (self.resolve(repository, base), self.resolve(repository, head));
         let (Some(base), Some(head)) = (base, head) else { return Answer::not_found() };
-        let Some(merge_base) = self.objects.merge_base(&base.sha, &head.sha) else {
+        let relation = self.objects.relation(&base.sha, &head.sha);
+        let Some(merge_base) = relation.merge_base else {
             return Answer::refused(404, "No common ancestor between the two commits.");
         };
-        let (commits, link) = asked.paged(repository, self.objects.log(&base.sha, &head.sha), DEFAULT_PAGE);
+        let (commits, link) = asked.paged(repository, relation.ahead.clone(), DEFAULT_PAGE);
         // The files stand on the first page alone.
-        let files = (asked.page() == 1).then(|| {
-            let changes = differences(&merge_base.files, &head.files);
-            let shown = changes.iter().take(MAX_COMPARED_FILES);
-            shown.map(|change| shapes.file(repository, &head.sha, change)).collect()
-        });
-        match shapes.comparison(repository, base, head, &commits, files) {
+        let first = asked.page() == 1;
+        let mut files = if first { differences(&merge_base.files, &head.files) } else { Vec::new() };
+        files.truncate(MAX_COMPARED_FILES);
+        match shapes.comparison(repository, (base, head), &relation, &commits, &files) {
             Some(body) => Answer { link, ..Answer::new(200, body) },
             None => Answer::not_found(),
         }

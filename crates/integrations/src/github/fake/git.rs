@@ -3,7 +3,7 @@
 //! Hashes are git's own, so that the same history has the same hashes in every run, and a tree that did not change has
 //! the same hash in two commits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -59,6 +59,17 @@ pub(super) struct Difference {
     pub(super) sha: String,
     pub(super) additions: usize,
     pub(super) deletions: usize,
+}
+
+/// How one commit stands to another.
+#[derive(Debug)]
+pub(super) struct Relation<'a> {
+    /// Commits that only the head has, oldest first.
+    pub(super) ahead: Vec<&'a Arc<Commit>>,
+    /// How many only the base has.
+    pub(super) behind: usize,
+    /// The latest that both have.
+    pub(super) merge_base: Option<&'a Arc<Commit>>,
 }
 
 /// Everything that was ever committed, in all repositories: forks share it, as on GitHub.
@@ -122,32 +133,44 @@ impl Objects {
         self.commits.remove(sha);
     }
 
+    /// How `head` stands to `base`. Both are walked back, youngest first, until only what they share is left: what is
+    /// older than the place where they parted is not looked at.
+    pub(super) fn relation(&self, base: &str, head: &str) -> Relation<'_> {
+        let mut relation = Relation { ahead: Vec::new(), behind: 0, merge_base: None };
+        let mut sides: BTreeMap<u64, (&Arc<Commit>, bool, bool)> = BTreeMap::new();
+        let mark = |sides: &mut BTreeMap<u64, (_, bool, bool)>, sha: &str, of_base: bool, of_head: bool| {
+            let Some(commit) = self.get(sha) else { return };
+            let (_, in_base, in_head) = sides.entry(commit.sequence).or_insert((commit, false, false));
+            *in_base |= of_base;
+            *in_head |= of_head;
+        };
+        mark(&mut sides, base, true, false);
+        mark(&mut sides, head, false, true);
+        while sides.values().any(|(_, in_base, in_head)| !(*in_base && *in_head))
+            || relation.merge_base.is_none()
+        {
+            let Some((_, (commit, in_base, in_head))) = sides.pop_last() else { break };
+            match (in_base, in_head) {
+                (true, true) => relation.merge_base = relation.merge_base.or(Some(commit)),
+                (true, false) => relation.behind += 1,
+                (false, _) => relation.ahead.push(commit),
+            }
+            for parent in &commit.parents {
+                mark(&mut sides, parent, in_base, in_head);
+            }
+        }
+        relation.ahead.reverse();
+        relation
+    }
+
     /// Commits in `head` that are not in `base`, oldest first.
     pub(super) fn log(&self, base: &str, head: &str) -> Vec<&Arc<Commit>> {
-        let known = self.ancestors(base);
-        let mut commits: Vec<&Arc<Commit>> =
-            self.ancestors(head).difference(&known).filter_map(|sha| self.get(sha)).collect();
-        commits.sort_by_key(|commit| commit.sequence);
-        commits
+        self.relation(base, head).ahead
     }
 
     /// The latest commit that both come from.
     pub(super) fn merge_base(&self, one: &str, other: &str) -> Option<&Arc<Commit>> {
-        let (ones, others) = (self.ancestors(one), self.ancestors(other));
-        ones.intersection(&others).filter_map(|sha| self.get(sha)).max_by_key(|commit| commit.sequence)
-    }
-
-    /// A commit and all it comes from.
-    fn ancestors(&self, sha: &str) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        let mut open = vec![sha.to_owned()];
-        while let Some(sha) = open.pop() {
-            let Some(commit) = self.get(&sha) else { continue };
-            if found.insert(sha) {
-                open.extend(commit.parents.iter().cloned());
-            }
-        }
-        found
+        self.relation(one, other).merge_base
     }
 
     /// What a commit changed against its first parent.

@@ -12,6 +12,7 @@
 mod access;
 mod answers;
 mod asked;
+mod deeds;
 mod deliveries;
 mod fault;
 mod git;
@@ -30,6 +31,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use pawl_engine::Clock;
 
+pub use self::deeds::{Deed, Undone};
 pub use self::deliveries::Delivery;
 pub use self::fault::{Fault, Trouble};
 pub use self::hands::{Change, Repo};

@@ -7,21 +7,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::HOST;
 use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::Fake;
+use super::{Deed, Fake};
 use crate::github::transport::Broken;
 
 /// The largest request GitHub takes, and more than any of ours.
 const MAX_REQUEST_BYTES: usize = 25 << 20;
+
+/// Where people say what they do: see [`super::Deed`].
+const PEOPLE: &str = "/people";
 
 /// Serves until `shutdown` is ready; connections under way end with the runtime.
 ///
@@ -83,6 +87,9 @@ async fn answered(
     let (mut parts, body) = request.into_parts();
     let lost = |problem: Box<dyn std::error::Error + Send + Sync>| Broken::Lost(problem.to_string());
     let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(lost)?.to_bytes();
+    if parts.uri.path() == PEOPLE {
+        return Ok(acted(&fake, &body));
+    }
     // Links in answers lead back the way the request came.
     let host = parts.headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let mut uri = parts.uri.into_parts();
@@ -94,4 +101,17 @@ async fn answered(
         Err(Broken::TimedOut(_)) => std::future::pending().await,
         Err(broken) => Err(broken),
     }
+}
+
+fn acted(fake: &Fake, body: &[u8]) -> Response<Full<Bytes>> {
+    let done = serde_json::from_slice::<Deed>(body)
+        .map_err(|error| error.to_string())
+        .and_then(|deed| fake.act(&deed).map_err(|undone| undone.to_string()));
+    let (status, said) = match done {
+        Ok(said) => (StatusCode::OK, said),
+        Err(problem) => (StatusCode::BAD_REQUEST, json!({"problem": problem})),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(format!("{said}\n"))));
+    *response.status_mut() = status;
+    response
 }

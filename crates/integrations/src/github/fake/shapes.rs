@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::APP_ID;
-use super::git::{Commit, Difference, Entry};
+use super::git::{Commit, Difference, Entry, Relation};
 use super::world::{CheckRun, Comment, Pull, Repository, Role, Status, World};
 
 /// Where pages for people would be.
@@ -386,15 +386,12 @@ impl Shapes<'_> {
     pub(super) fn comparison(
         &self,
         repository: &Repository,
-        base: &Commit,
-        head: &Commit,
+        (base, head): (&Commit, &Commit),
+        relation: &Relation<'_>,
         commits: &[&Arc<Commit>],
-        files: Option<Vec<Value>>,
+        files: &[Difference],
     ) -> Option<Value> {
-        let objects = &self.world.objects;
-        let merge_base = objects.merge_base(&base.sha, &head.sha)?;
-        let (ahead, behind) =
-            (objects.log(&base.sha, &head.sha).len(), objects.log(&head.sha, &base.sha).len());
+        let (ahead, behind) = (relation.ahead.len(), relation.behind);
         let status = match (ahead, behind) {
             (0, 0) => "identical",
             (_, 0) => "ahead",
@@ -406,10 +403,11 @@ impl Shapes<'_> {
         Some(json!({
             "url": self.of(repository, &format!("/compare/{between}")), "html_url": html, "permalink_url": html,
             "diff_url": format!("{html}.diff"), "patch_url": format!("{html}.patch"),
-            "base_commit": self.commit(repository, base), "merge_base_commit": self.commit(repository, merge_base),
+            "base_commit": self.commit(repository, base),
+            "merge_base_commit": self.commit(repository, relation.merge_base?),
             "status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead,
             "commits": commits.iter().map(|commit| self.commit(repository, commit)).collect::<Vec<_>>(),
-            "files": files.unwrap_or_default(),
+            "files": files.iter().map(|file| self.file(repository, &head.sha, file)).collect::<Vec<_>>(),
         }))
     }
 }

@@ -56,7 +56,8 @@ pub(super) struct Repository {
 }
 
 /// What somebody may do in a repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Role {
     Read,
     Triage,

@@ -68,9 +68,8 @@ fn reruns<'a>(known: &Known<'a>, groups: &BTreeMap<(&'a str, &'a str), Attempts<
     for attempts in groups.values() {
         for (object, _) in attempts {
             let Some(asked) = object.annotation(annotations::RERUN) else { continue };
-            // The request names one attempt and one delivery; GitHub may deliver it twice.
-            let cause = format!("rerun:{}", asked.split_once('@').map_or(asked, |(run, _)| run));
-            wanted.extend(another(known, attempts, &cause));
+            // The request names the delivery: the same one twice is one request.
+            wanted.extend(another(known, attempts, &format!("rerun:{asked}")));
         }
     }
     wanted

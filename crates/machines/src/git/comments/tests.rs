@@ -110,11 +110,14 @@ fn the_cursor_reads_every_comment_once_even_within_one_second() {
         unread(status, &all[..upto]).iter().map(|comment| comment.id).collect()
     };
     assert_eq!(read(&status, 1), [1]);
-    advance(&mut status, &unread(&status.clone(), &all[..1]));
+    let news = unread(&status, &all[..1]);
+    advance(&mut status, &news);
     assert_eq!(read(&status, 2), [2]);
-    advance(&mut status, &unread(&status.clone(), &all[..2]));
+    let news = unread(&status, &all[..2]);
+    advance(&mut status, &news);
     assert_eq!(read(&status, 3), [3]);
-    advance(&mut status, &unread(&status.clone(), &all));
+    let news = unread(&status, &all);
+    advance(&mut status, &news);
     assert_eq!(read(&status, 3), Vec::<i64>::new());
     assert_eq!(status.comments_at_cursor, [3]);
 }

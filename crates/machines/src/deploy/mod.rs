@@ -1,0 +1,3 @@
+//! The deploy door: Installation → Execution → DeployItem.
+
+pub mod blueprint;
