@@ -58,6 +58,15 @@ pub enum Act {
 /// What a deed sends, given the world as it is.
 pub type Asks = dyn Fn(&Ground) -> Request<Vec<u8>>;
 
+impl std::fmt::Debug for Act {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ask(_) => "Ask",
+            Self::OnGitHub(_) => "OnGitHub",
+        })
+    }
+}
+
 impl std::fmt::Debug for Deed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Deed")

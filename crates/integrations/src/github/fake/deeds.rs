@@ -17,7 +17,9 @@ use super::{Change, Fake, Repo, Role};
 #[serde(tag = "do", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Deed {
     /// Makes a repository.
-    Create { repository: String },
+    Create {
+        repository: String,
+    },
     /// Commits on a branch and pushes.
     Push {
         repository: String,
@@ -33,7 +35,10 @@ pub enum Deed {
         remove: Vec<String>,
     },
     /// Makes `owner`'s fork.
-    Fork { repository: String, owner: String },
+    Fork {
+        repository: String,
+        owner: String,
+    },
     /// Opens a pull request, from the repository itself or from a fork.
     Open {
         repository: String,
@@ -46,7 +51,10 @@ pub enum Deed {
         #[serde(default)]
         draft: bool,
     },
-    Close { repository: String, number: i64 },
+    Close {
+        repository: String,
+        number: i64,
+    },
     Comment {
         repository: String,
         number: i64,
@@ -55,7 +63,11 @@ pub enum Deed {
         body: String,
     },
     /// Lets somebody do something.
-    Permit { repository: String, login: String, role: Role },
+    Permit {
+        repository: String,
+        login: String,
+        role: Role,
+    },
     /// Presses "Re-run" on a check run.
     Rerun {
         repository: String,
@@ -106,7 +118,9 @@ impl Fake {
                 let change = remove.iter().fold(change, |change, path| change.remove(path));
                 json!({"sha": of(repository)?.push(branch, &change)})
             }
-            Deed::Fork { repository, owner } => json!({"repository": of(repository)?.fork(owner).full_name()}),
+            Deed::Fork { repository, owner } => {
+                json!({"repository": of(repository)?.fork(owner).full_name()})
+            }
             Deed::Open { repository, from, head, base, author, draft } => {
                 let (home, from) = (of(repository)?, of(from.as_ref().unwrap_or(repository))?);
                 for (place, branch) in [(&from, head), (&home, base)] {
@@ -150,9 +164,7 @@ mod tests {
     #[test]
     fn a_fork_s_pull_request_is_made_by_words_alone() {
         let fake = Fake::new(Arc::new(pawl_engine::SystemClock));
-        let push = |name: &str, by: &str| {
-            json!({"do": "push", "repository": name, "branch": "main", "author": by, "put": {"a/x.tf": by}})
-        };
+        let push = |name: &str, by: &str| json!({"do": "push", "repository": name, "branch": "main", "author": by, "put": {"a/x.tf": by}});
         act(&fake, json!({"do": "create", "repository": "acme/infra"})).expect("made");
         act(&fake, push("acme/infra", "alice")).expect("pushed");
         act(&fake, json!({"do": "fork", "repository": "acme/infra", "owner": "mallory"})).expect("forked");
@@ -170,9 +182,15 @@ mod tests {
         let fake = Fake::new(Arc::new(pawl_engine::SystemClock));
         fake.create("acme/infra");
         let open = json!({"do": "open", "repository": "acme/infra", "head": "x"});
-        assert_eq!(act(&fake, open).expect_err("no branch").to_string(), "there is no branch x in acme/infra");
+        assert_eq!(
+            act(&fake, open).expect_err("no branch").to_string(),
+            "there is no branch x in acme/infra"
+        );
         let close = json!({"do": "close", "repository": "acme/other", "number": 1});
-        assert_eq!(act(&fake, close).expect_err("no repository").to_string(), "there is no repository acme/other");
+        assert_eq!(
+            act(&fake, close).expect_err("no repository").to_string(),
+            "there is no repository acme/other"
+        );
         assert!(serde_json::from_value::<Deed>(json!({"do": "push", "repo": "acme/infra"})).is_err());
     }
 }

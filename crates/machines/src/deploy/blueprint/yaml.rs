@@ -1,8 +1,8 @@
 //! YAML that somebody else wrote, or a template rendered: read within a budget, and written as Go's tools do.
 
 use serde_json::Value as Json;
-use serde_saphyr::options::AliasLimits;
 use serde_saphyr::Options;
+use serde_saphyr::options::AliasLimits;
 
 /// Nodes of one document: 10,000 items, the most an Execution has, of a hundred nodes each. Eight aliases of eight
 /// aliases of … reach this long before they reach the memory.
@@ -64,7 +64,28 @@ mod tests {
 
     #[test]
     fn texts_that_look_like_something_else_stay_texts() {
-        for text in ["yes", "no", "on", "true", "null", "~", "1", "1e3", "0x10", "1.5", "", " x", "- a", "a: b", "#", "{", "'", "\"", "2026-01-01", "%"] {
+        for text in [
+            "yes",
+            "no",
+            "on",
+            "true",
+            "null",
+            "~",
+            "1",
+            "1e3",
+            "0x10",
+            "1.5",
+            "",
+            " x",
+            "- a",
+            "a: b",
+            "#",
+            "{",
+            "'",
+            "\"",
+            "2026-01-01",
+            "%",
+        ] {
             let value = json!({"k": text});
             assert_eq!(read(&write(&value).unwrap()), Ok(value), "{text:?}");
         }

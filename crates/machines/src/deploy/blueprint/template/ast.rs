@@ -77,11 +77,9 @@ impl Operand {
             | Self::Float(_)
             | Self::TooLarge(_)
             | Self::Text(_) => false,
-            Self::Field(_)
-            | Self::Variable(..)
-            | Self::Function(_)
-            | Self::Paren(_)
-            | Self::Chain(..) => true,
+            Self::Field(_) | Self::Variable(..) | Self::Function(_) | Self::Paren(_) | Self::Chain(..) => {
+                true
+            }
         }
     }
 

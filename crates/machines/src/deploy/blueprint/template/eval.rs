@@ -78,7 +78,10 @@ impl<'m> Machine<'m> {
     ) -> Outcome<Flow> {
         self.depth += 1;
         if self.depth > self.max_depth {
-            return over_limit(format_args!("templates and blocks are nested more than {} deep", self.max_depth));
+            return over_limit(format_args!(
+                "templates and blocks are nested more than {} deep",
+                self.max_depth
+            ));
         }
         for node in nodes {
             let flow = self.node(frame, output, dot, node)?;
@@ -91,7 +94,13 @@ impl<'m> Machine<'m> {
         Ok(Flow::Next)
     }
 
-    fn node(&mut self, frame: &mut Frame<'_>, output: &mut String, dot: &Value, node: &Node) -> Outcome<Flow> {
+    fn node(
+        &mut self,
+        frame: &mut Frame<'_>,
+        output: &mut String,
+        dot: &Value,
+        node: &Node,
+    ) -> Outcome<Flow> {
         self.heap.step(1)?;
         match node {
             Node::Text(text) => self.print(output, text)?,
@@ -141,7 +150,13 @@ impl<'m> Machine<'m> {
         flow.at(branch.pipe.line)
     }
 
-    fn range(&mut self, frame: &mut Frame<'_>, output: &mut String, dot: &Value, branch: &Branch) -> Outcome<Flow> {
+    fn range(
+        &mut self,
+        frame: &mut Frame<'_>,
+        output: &mut String,
+        dot: &Value,
+        branch: &Branch,
+    ) -> Outcome<Flow> {
         let line = branch.pipe.line;
         let scope = frame.variables.len();
         let value = self.pipeline(frame, dot, &branch.pipe)?;
@@ -166,7 +181,8 @@ impl<'m> Machine<'m> {
             }
             Value::Int(count) => {
                 if branch.pipe.variables.len() > 1 {
-                    return fault(format_args!("{count} has no keys: range over it with one variable")).at(line);
+                    return fault(format_args!("{count} has no keys: range over it with one variable"))
+                        .at(line);
                 }
                 for index in 0..*count {
                     if rounds.one(self, Value::NIL, &Value::Int(index)).at(line)? == Flow::Break {

@@ -204,5 +204,8 @@ pub(super) fn quote(text: &str, quote: char) -> String {
 
 /// Go's `unicode.IsPrint`, as near as the standard library's tables come.
 pub(super) fn is_print(next: char) -> bool {
-    next == ' ' || (!next.is_control() && !next.is_whitespace() && !next.escape_debug().to_string().starts_with("\\u"))
+    next == ' '
+        || (!next.is_control()
+            && !next.is_whitespace()
+            && !next.escape_debug().to_string().starts_with("\\u"))
 }

@@ -241,7 +241,8 @@ impl<'a> Lexer<'a> {
         let length = self.rest.len() - rest.len();
         // Complex numbers (`1+2i`) are numbers in Go; no blueprint has any.
         if rest.starts_with(|next| is_alphanumeric(next) || next == '+' || next == '-') {
-            return self.fault(format_args!("bad number {:?}", self.rest.get(..length + 1).unwrap_or_default()));
+            return self
+                .fault(format_args!("bad number {:?}", self.rest.get(..length + 1).unwrap_or_default()));
         }
         Ok(length)
     }

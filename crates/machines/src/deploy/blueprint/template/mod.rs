@@ -93,7 +93,8 @@ pub struct Template {
 impl Template {
     /// Errors name the template and the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
-        let trees = parse::parse(name, text).map_err(|fault| TemplateError::new(name, Stage::Parse, fault))?;
+        let trees =
+            parse::parse(name, text).map_err(|fault| TemplateError::new(name, Stage::Parse, fault))?;
         Ok(Self { name: name.to_owned(), trees })
     }
 

@@ -297,7 +297,8 @@ impl<'a> Parser<'a> {
         let behind_a_pipe = pipe.commands.iter().skip(1);
         if let Some(command) = behind_a_pipe.into_iter().find(|command| !command.first.takes_input()) {
             let shown = command.first.shown();
-            return fault(format_args!("{shown} takes no input: it cannot stand behind a |")).at(command.line);
+            return fault(format_args!("{shown} takes no input: it cannot stand behind a |"))
+                .at(command.line);
         }
         self.depth -= 1;
         Ok(pipe)

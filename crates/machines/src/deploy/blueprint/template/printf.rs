@@ -173,12 +173,21 @@ impl Printer<'_> {
 }
 
 /// One value with one verb; a list or a map applies it to each of its own.
-fn one(heap: &mut Heap, sink: &mut Sink, flags: &Flags, verb: char, value: &Value, depth: usize) -> Outcome<()> {
+fn one(
+    heap: &mut Heap,
+    sink: &mut Sink,
+    flags: &Flags,
+    verb: char,
+    value: &Value,
+    depth: usize,
+) -> Outcome<()> {
     within_depth(depth)?;
     heap.step(1)?;
     let syntax = flags.sharp && verb == 'v';
     match value {
-        Value::Nil(_) if verb == 'v' && depth == 0 => pad(sink, &Flags { zero: false, ..flags.clone() }, "<nil>"),
+        Value::Nil(_) if verb == 'v' && depth == 0 => {
+            pad(sink, &Flags { zero: false, ..flags.clone() }, "<nil>")
+        }
         Value::Nil(_) if depth == 0 => sink.push(&format!("%!{verb}(<nil>)")),
         Value::Nil(_) => sink.push(if syntax { "interface {}(nil)" } else { "<nil>" }),
         Value::Bool(value) => match verb {
@@ -338,7 +347,9 @@ fn string(flags: &Flags, verb: char, text: &str) -> Option<String> {
     Some(match verb {
         'v' if flags.sharp => quote(&cut, '"'),
         'v' | 's' => cut,
-        'q' if flags.sharp && !cut.contains(|next: char| next == '`' || (next.is_control() && next != '\t')) => {
+        'q' if flags.sharp
+            && !cut.contains(|next: char| next == '`' || (next.is_control() && next != '\t')) =>
+        {
             format!("`{cut}`")
         }
         'q' => quote(&cut, '"'),

@@ -50,7 +50,10 @@ fn what_go_prints_is_printed() {
             Stage::Execute => "execute",
         });
         if output != row.output || stage != row.error.as_deref() {
-            wrong.push(format!("{}\n  {output:?} {error:?}\n  {:?} {:?}", row.template, row.output, row.error));
+            wrong.push(format!(
+                "{}\n  {output:?} {error:?}\n  {:?} {:?}",
+                row.template, row.output, row.error
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -156,17 +159,67 @@ fn the_language_is_gos() {
 #[test]
 fn what_go_does_not_understand_is_not_understood() {
     for template in [
-        "{{", "{{ ", "{{ if .x }}", "{{ else }}", "{{ end }}", "{{ if .x }}{{ else }}{{ else }}{{ end }}",
-        "{{ range .x }}{{ end", "{{ define \"x\" }}", "{{ define x }}{{ end }}", "{{ template x }}", "{{ template }}",
-        "{{ block \"x\" }}{{ end }}", "{{ break }}", "{{ continue }}", "{{ range .x }}{{ define \"y\" }}{{ end }}{{ end }}",
-        "{{ if .x }}{{ define \"y\" }}{{ end }}{{ end }}", "{{ $x }}", "{{ $x, $y := 1 }}", "{{ range $a, $b, $c := .x }}{{ end }}",
-        "{{ (1 }}", "{{ 1) }}", "{{ () }}", "{{ \"a }}", "{{ 'a }}", "{{ 'ab' }}", "{{ `a }}", "{{ 1a }}", "{{ 0x }}",
-        "{{ 08 }}", "{{ 1__0 }}", "{{ 1_ }}", "{{ 99999999999999999999 }}", "{{ \"\\q\" }}", "{{ .a\"b\" }}", "{{ 1.x }}",
-        "{{ true.x }}", "{{ nil.x }}", "{{ \"a\".x }}", "{{ .x | 1 }}", "{{ .x | \"a\" }}", "{{ .x | . }}", "{{ | len }}",
-        "{{ .x || .y }}", "{{ a := 1 }}", "{{ $x := }}", "{{ : }}", "{{ # }}", "{{ é? }}", "{{/* x }}", "{{/* x */ 1 }}", "{{ /* x */ }}",
-        "{{ if .x }}{{ else if }}{{ end }}", "{{ with .x }}{{ else if .y }}{{ end }}", "{{ if .x }}{{ else with .y }}{{ end }}",
-        "{{ end }}x", "{{ nosuch }}", "{{ define \"a\" }}1{{ end }}{{ define \"a\" }}2{{ end }}", "{{ . | }}|{{ ) }}",
-        "{{ range .x }}{{ block \"y\" . }}{{ break }}{{ end }}{{ end }}", "{{ if .x }}{{ end }}{{ end }}", "{{ 1+2i }}",
+        "{{",
+        "{{ ",
+        "{{ if .x }}",
+        "{{ else }}",
+        "{{ end }}",
+        "{{ if .x }}{{ else }}{{ else }}{{ end }}",
+        "{{ range .x }}{{ end",
+        "{{ define \"x\" }}",
+        "{{ define x }}{{ end }}",
+        "{{ template x }}",
+        "{{ template }}",
+        "{{ block \"x\" }}{{ end }}",
+        "{{ break }}",
+        "{{ continue }}",
+        "{{ range .x }}{{ define \"y\" }}{{ end }}{{ end }}",
+        "{{ if .x }}{{ define \"y\" }}{{ end }}{{ end }}",
+        "{{ $x }}",
+        "{{ $x, $y := 1 }}",
+        "{{ range $a, $b, $c := .x }}{{ end }}",
+        "{{ (1 }}",
+        "{{ 1) }}",
+        "{{ () }}",
+        "{{ \"a }}",
+        "{{ 'a }}",
+        "{{ 'ab' }}",
+        "{{ `a }}",
+        "{{ 1a }}",
+        "{{ 0x }}",
+        "{{ 08 }}",
+        "{{ 1__0 }}",
+        "{{ 1_ }}",
+        "{{ 99999999999999999999 }}",
+        "{{ \"\\q\" }}",
+        "{{ .a\"b\" }}",
+        "{{ 1.x }}",
+        "{{ true.x }}",
+        "{{ nil.x }}",
+        "{{ \"a\".x }}",
+        "{{ .x | 1 }}",
+        "{{ .x | \"a\" }}",
+        "{{ .x | . }}",
+        "{{ | len }}",
+        "{{ .x || .y }}",
+        "{{ a := 1 }}",
+        "{{ $x := }}",
+        "{{ : }}",
+        "{{ # }}",
+        "{{ é? }}",
+        "{{/* x }}",
+        "{{/* x */ 1 }}",
+        "{{ /* x */ }}",
+        "{{ if .x }}{{ else if }}{{ end }}",
+        "{{ with .x }}{{ else if .y }}{{ end }}",
+        "{{ if .x }}{{ else with .y }}{{ end }}",
+        "{{ end }}x",
+        "{{ nosuch }}",
+        "{{ define \"a\" }}1{{ end }}{{ define \"a\" }}2{{ end }}",
+        "{{ . | }}|{{ ) }}",
+        "{{ range .x }}{{ block \"y\" . }}{{ break }}{{ end }}{{ end }}",
+        "{{ if .x }}{{ end }}{{ end }}",
+        "{{ 1+2i }}",
     ] {
         let (output, error) = attempt(template, &data(), &GO);
         let stage = error.as_ref().map(|error| error.stage);
@@ -177,16 +230,60 @@ fn what_go_does_not_understand_is_not_understood() {
 #[test]
 fn what_go_cannot_do_is_not_done() {
     for template in [
-        "{{ .list.x }}", "{{ .s.x }}", "{{ .n.x }}", "{{ .nope.x }}", "{{ range .nulls }}{{ .x }}{{ end }}", "{{ nil }}",
-        "{{ \"a\" 1 }}", "{{ .s 1 }}", "{{ 1 | .s }}", "{{ $x := 1 }}{{ 2 | $x }}", "{{ (1) 2 }}", "{{ range .s }}{{ end }}",
-        "{{ range .n }}{{ end }}", "{{ range true }}{{ end }}", "{{ range $a, $b := 3 }}{{ end }}", "{{ index .list 3 }}",
-        "{{ index .list -1 }}", "{{ index .list \"a\" }}", "{{ index .list 1.0 }}", "{{ index .map 1 }}", "{{ index nil 1 }}",
-        "{{ index .map nil }}", "{{ index .nope 1 }}", "{{ index .map \"zz\" \"y\" }}", "{{ index 1 1 }}", "{{ slice .s 2 1 }}",
-        "{{ slice .s 0 9 }}", "{{ slice .s 0 1 2 }}", "{{ slice .map }}", "{{ slice .list 0 1 2 3 }}", "{{ len nil }}", "{{ len 1 }}",
-        "{{ len .nope }}", "{{ eq 1 1.0 }}", "{{ eq 1 \"1\" }}", "{{ eq .list .map }}", "{{ eq .map .map }}", "{{ eq 1 }}", "{{ eq }}",
-        "{{ ne 1 2 3 }}", "{{ lt true false }}", "{{ lt nil nil }}", "{{ lt .list .list }}", "{{ not }}", "{{ not 1 2 }}",
-        "{{ template \"nope\" }}", "{{ call nil }}", "{{ call .s }}", "{{ printf }}", "{{ printf 1 }}", "{{ printf nil }}",
-        "{{ $x = 1 }}", "{{ 9223372036854775808 }}", "{{ if .t }}{{ $y := 1 }}{{ else }}{{ end }}{{ len .t }}",
+        "{{ .list.x }}",
+        "{{ .s.x }}",
+        "{{ .n.x }}",
+        "{{ .nope.x }}",
+        "{{ range .nulls }}{{ .x }}{{ end }}",
+        "{{ nil }}",
+        "{{ \"a\" 1 }}",
+        "{{ .s 1 }}",
+        "{{ 1 | .s }}",
+        "{{ $x := 1 }}{{ 2 | $x }}",
+        "{{ (1) 2 }}",
+        "{{ range .s }}{{ end }}",
+        "{{ range .n }}{{ end }}",
+        "{{ range true }}{{ end }}",
+        "{{ range $a, $b := 3 }}{{ end }}",
+        "{{ index .list 3 }}",
+        "{{ index .list -1 }}",
+        "{{ index .list \"a\" }}",
+        "{{ index .list 1.0 }}",
+        "{{ index .map 1 }}",
+        "{{ index nil 1 }}",
+        "{{ index .map nil }}",
+        "{{ index .nope 1 }}",
+        "{{ index .map \"zz\" \"y\" }}",
+        "{{ index 1 1 }}",
+        "{{ slice .s 2 1 }}",
+        "{{ slice .s 0 9 }}",
+        "{{ slice .s 0 1 2 }}",
+        "{{ slice .map }}",
+        "{{ slice .list 0 1 2 3 }}",
+        "{{ len nil }}",
+        "{{ len 1 }}",
+        "{{ len .nope }}",
+        "{{ eq 1 1.0 }}",
+        "{{ eq 1 \"1\" }}",
+        "{{ eq .list .map }}",
+        "{{ eq .map .map }}",
+        "{{ eq 1 }}",
+        "{{ eq }}",
+        "{{ ne 1 2 3 }}",
+        "{{ lt true false }}",
+        "{{ lt nil nil }}",
+        "{{ lt .list .list }}",
+        "{{ not }}",
+        "{{ not 1 2 }}",
+        "{{ template \"nope\" }}",
+        "{{ call nil }}",
+        "{{ call .s }}",
+        "{{ printf }}",
+        "{{ printf 1 }}",
+        "{{ printf nil }}",
+        "{{ $x = 1 }}",
+        "{{ 9223372036854775808 }}",
+        "{{ if .t }}{{ $y := 1 }}{{ else }}{{ end }}{{ len .t }}",
     ] {
         let (_, error) = attempt(template, &data(), &GO);
         assert_eq!(error.as_ref().map(|error| error.stage), Some(Stage::Execute), "{template}");
@@ -259,13 +356,19 @@ fn a_missing_key_is_told_by_its_name_where_it_would_be_printed() {
     assert_eq!(told("a\n{{ .nope }}"), "template \"deploy\", line 2: the key \".nope\" is not set");
     assert_eq!(told("{{ .map.nope }}"), "template \"deploy\", line 1: the key \".map.nope\" is not set");
     assert_eq!(told("{{ .nul }}"), "template \"deploy\", line 1: the key \".nul\" is not set");
-    assert_eq!(told("{{ $x := .map.nope }}\n{{ $x }}"), "template \"deploy\", line 2: the key \".map.nope\" is not set");
+    assert_eq!(
+        told("{{ $x := .map.nope }}\n{{ $x }}"),
+        "template \"deploy\", line 2: the key \".map.nope\" is not set"
+    );
     assert_eq!(told("{{ index .map \"zz\" }}"), "template \"deploy\", line 1: the key \"zz\" is not set");
     assert_eq!(
         told("{{ .nope.deeper }}"),
         "template \"deploy\", line 1: .nope.deeper: \"deeper\" is sought in nothing (\".nope.deeper\" is not set)"
     );
-    assert_eq!(told("{{ printf \"%s\" .nope }}"), "template \"deploy\", line 1: printf: the key \".nope\" is not set");
+    assert_eq!(
+        told("{{ printf \"%s\" .nope }}"),
+        "template \"deploy\", line 1: printf: the key \".nope\" is not set"
+    );
     assert_eq!(
         told("{{ .nope | upper }}"),
         "template \"deploy\", line 1: upper: argument 1 must be a string, and is nothing (\".nope\" is not set)"
@@ -276,7 +379,10 @@ fn a_missing_key_is_told_by_its_name_where_it_would_be_printed() {
 fn a_missing_key_may_be_asked_about() {
     let template = "{{ if .nope }}a{{ else }}b{{ end }}{{ default \"c\" .nope }}{{ with .nope }}{{ end }}{{ range .nope }}{{ end }}";
     assert_eq!(strict(template, &data()), Ok("bc".into()));
-    assert_eq!(strict("{{ quote .nope }}{{ hasKey .map \"x\" }}{{ printf \"%v\" nil }}", &data()), Ok("false<nil>".into()));
+    assert_eq!(
+        strict("{{ quote .nope }}{{ hasKey .map \"x\" }}{{ printf \"%v\" nil }}", &data()),
+        Ok("false<nil>".into())
+    );
 }
 
 #[test]
@@ -286,19 +392,30 @@ fn errors_name_the_template_the_line_and_the_function() {
         told("a\n\n{{ now }}"),
         "template \"deploy\", line 3: the function \"now\" is refused: rendering must give the same each time, so there is no clock"
     );
-    for refused in ["uuidv4", "randAlpha 3", "env \"HOME\"", "getHostByName \"x\"", "genCA \"x\" 1", "getResource .cd"] {
+    for refused in
+        ["uuidv4", "randAlpha 3", "env \"HOME\"", "getHostByName \"x\"", "genCA \"x\" 1", "getResource .cd"]
+    {
         assert!(told(&format!("{{{{ {refused} }}}}")).contains("is refused"), "{refused}");
     }
     assert_eq!(told("\n{{ fail \"no luck\" }}"), "template \"deploy\", line 2: fail: no luck");
     assert_eq!(told("{{ b64dec \"%\" }}").split(": ").nth(1), Some("b64dec"));
-    assert_eq!(told("{{ upper 1 2 }}"), "template \"deploy\", line 1: upper takes at most 1 arguments, and got 2");
-    assert_eq!(told("{{ if .t }}\n{{ .list.x }}{{ end }}").split(": ").next(), Some("template \"deploy\", line 2"));
+    assert_eq!(
+        told("{{ upper 1 2 }}"),
+        "template \"deploy\", line 1: upper takes at most 1 arguments, and got 2"
+    );
+    assert_eq!(
+        told("{{ if .t }}\n{{ .list.x }}{{ end }}").split(": ").next(),
+        Some("template \"deploy\", line 2")
+    );
 }
 
 #[test]
 fn files_of_the_blueprint_are_read_and_included() {
     let files = Filesystem(
-        json!({"blueprint.yaml": "", "data": {"config": "v: {{ .v }}\n{{ .nope }}", "good": "v: {{ .v }}"}}).as_object().unwrap().clone(),
+        json!({"blueprint.yaml": "", "data": {"config": "v: {{ .v }}\n{{ .nope }}", "good": "v: {{ .v }}"}})
+            .as_object()
+            .unwrap()
+            .clone(),
     );
     let options = Options { files: Some(&files), ..Options::default() };
     let render = |text: &str| Template::parse("deploy", text).unwrap().render(&json!({"v": 1}), &options);
@@ -326,7 +443,9 @@ fn what_never_ends_is_stopped() {
     assert!(stopped("{{ range 100000 }}0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789{{ end }}").contains("bytes"));
     assert!(stopped("{{ repeat 100000000 \"x\" }}").contains("bytes"));
     assert!(stopped("{{ indent 1000000000 .multi }}").contains("bytes"));
-    assert!(stopped("{{ define \"x\" }}{{ template \"x\" . }}{{ end }}{{ template \"x\" . }}").contains("deep"));
+    assert!(
+        stopped("{{ define \"x\" }}{{ template \"x\" . }}{{ end }}{{ template \"x\" . }}").contains("deep")
+    );
     stopped("{{ define \"x\" }}{{ template \"x\" . }}{{ template \"x\" . }}{{ end }}{{ template \"x\" . }}");
     stopped("{{ define \"x\" }}{{ include \"x\" . }}{{ end }}{{ template \"x\" . }}");
     stopped("{{ $x := \"ab\" }}{{ range 100 }}{{ $x = printf \"%s%s\" $x $x }}{{ end }}");
@@ -336,7 +455,9 @@ fn what_never_ends_is_stopped() {
     stopped("{{ $d := dict }}{{ $_ := set $d \"d\" $d }}{{ $d }}");
     stopped("{{ $d := dict }}{{ $_ := set $d \"d\" $d }}{{ toYaml $d }}");
     stopped("{{ $d := dict }}{{ $_ := set $d \"d\" $d }}{{ deepCopy $d }}");
-    stopped("{{ $d := dict }}{{ $e := dict }}{{ $_ := set $d \"d\" $d }}{{ $_ := set $e \"d\" $e }}{{ deepEqual $d $e }}");
+    stopped(
+        "{{ $d := dict }}{{ $e := dict }}{{ $_ := set $d \"d\" $d }}{{ $_ := set $e \"d\" $e }}{{ deepEqual $d $e }}",
+    );
     stopped("{{ range 100000 }}{{ printf \"%1000000d\" 1 }}{{ end }}");
     stopped("{{ $x := \"a\" }}{{ range 100 }}{{ $x = replace \"a\" \"aa\" $x }}{{ end }}");
     stopped("{{ $x := \"a\" }}{{ range 100 }}{{ $x = regexReplaceAll \"a\" $x \"aa\" }}{{ end }}");
@@ -357,7 +478,10 @@ fn a_long_chain_of_values_neither_overflows_nor_leaks_the_stack() {
 #[test]
 fn the_deepest_template_fits_a_small_stack() {
     let body = |inner: &str| format!("{}{inner}{}", "{{ if true }}".repeat(45), "{{ end }}".repeat(45));
-    let text = format!("{{{{ define \"x\" }}}}{}{{{{ end }}}}{{{{ template \"x\" . }}}}", body("{{ template \"x\" . }}"));
+    let text = format!(
+        "{{{{ define \"x\" }}}}{}{{{{ end }}}}{{{{ template \"x\" . }}}}",
+        body("{{ template \"x\" . }}")
+    );
     let thread = std::thread::Builder::new().stack_size(1024 * 1024);
     let rendered = thread.spawn(move || attempt(&text, &data(), &GO).1.unwrap().limit).unwrap();
     assert!(rendered.join().unwrap());
@@ -372,11 +496,82 @@ fn ten_thousand_items_are_rendered_within_the_limits() {
 /// Pieces of templates, to be put together in any order.
 fn soup() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
-        "{{", "}}", "{{-", "-}}", " ", "\n", "-", "if", "else", "end", "range", "with", "define", "template", "block", "break",
-        "continue", "nil", "true", "$", "$x", ":=", "=", ",", "|", "(", ")", ".", ".a", ".list", ".map.b", "\"s\"", "`r`", "'c'",
-        "1", "-1", "0x", "1e9", "1.5", "printf", "\"%[1]*.*d%x\"", "index", "slice", "len", "dict", "set", "list", "toYaml",
-        "include", "\"t\"", "eq", "and", "repeat", "99", "substr", "/*", "*/", "é", "\\", "\"", "'", "`", "add", "round", "until",
-        "merge", "fromJson", "trunc", "regexFind", "splitn", "dig", "quote", "indent", "{{ end }}", "{{ range .list }}", "{{ . }}",
+        "{{",
+        "}}",
+        "{{-",
+        "-}}",
+        " ",
+        "\n",
+        "-",
+        "if",
+        "else",
+        "end",
+        "range",
+        "with",
+        "define",
+        "template",
+        "block",
+        "break",
+        "continue",
+        "nil",
+        "true",
+        "$",
+        "$x",
+        ":=",
+        "=",
+        ",",
+        "|",
+        "(",
+        ")",
+        ".",
+        ".a",
+        ".list",
+        ".map.b",
+        "\"s\"",
+        "`r`",
+        "'c'",
+        "1",
+        "-1",
+        "0x",
+        "1e9",
+        "1.5",
+        "printf",
+        "\"%[1]*.*d%x\"",
+        "index",
+        "slice",
+        "len",
+        "dict",
+        "set",
+        "list",
+        "toYaml",
+        "include",
+        "\"t\"",
+        "eq",
+        "and",
+        "repeat",
+        "99",
+        "substr",
+        "/*",
+        "*/",
+        "é",
+        "\\",
+        "\"",
+        "'",
+        "`",
+        "add",
+        "round",
+        "until",
+        "merge",
+        "fromJson",
+        "trunc",
+        "regexFind",
+        "splitn",
+        "dig",
+        "quote",
+        "indent",
+        "{{ end }}",
+        "{{ range .list }}",
+        "{{ . }}",
     ]);
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.join(" "))
 }
@@ -385,8 +580,30 @@ fn soup() -> impl Strategy<Value = String> {
 fn calls() -> impl Strategy<Value = String> {
     let names: Vec<&'static str> = funcs::names().collect();
     let argument = prop::sample::select(vec![
-        ".list", ".map", ".s", ".n", ".nul", ".nope", "nil", "\"\"", "\"é\"", "\"a,b\"", "-1", "0", "1", "3", "9223372036854775807",
-        "-9223372036854775808", "1.5", "1e308", "true", "(list)", "(dict)", ".uni", "\"%v%d\"", "\"(\"",
+        ".list",
+        ".map",
+        ".s",
+        ".n",
+        ".nul",
+        ".nope",
+        "nil",
+        "\"\"",
+        "\"é\"",
+        "\"a,b\"",
+        "-1",
+        "0",
+        "1",
+        "3",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "1.5",
+        "1e308",
+        "true",
+        "(list)",
+        "(dict)",
+        ".uni",
+        "\"%v%d\"",
+        "\"(\"",
     ]);
     (prop::sample::select(names), prop::collection::vec(argument, 0..5))
         .prop_map(|(name, arguments)| format!("{{{{ {name} {} }}}}", arguments.join(" ")))

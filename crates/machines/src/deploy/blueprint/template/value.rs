@@ -234,7 +234,8 @@ impl Heap {
             Json::Number(number) => Ok(Value::Float(number.as_f64().unwrap_or_default())),
             Json::String(text) => self.text(text),
             Json::Array(items) => {
-                let items: Outcome<Vec<Value>> = items.iter().map(|item| self.import_at(item, depth + 1)).collect();
+                let items: Outcome<Vec<Value>> =
+                    items.iter().map(|item| self.import_at(item, depth + 1)).collect();
                 self.new_list(items?)
             }
             Json::Object(entries) => {
@@ -268,7 +269,8 @@ impl Heap {
             Value::List(list) => {
                 let items = self.list(*list);
                 self.take(items.len().saturating_mul(CELL_BYTES))?;
-                let items: Outcome<Vec<Json>> = items.iter().map(|item| self.export_at(item, depth + 1)).collect();
+                let items: Outcome<Vec<Json>> =
+                    items.iter().map(|item| self.export_at(item, depth + 1)).collect();
                 Json::Array(items?)
             }
             Value::Map(map) => {
@@ -291,7 +293,9 @@ impl Heap {
         within_depth(depth)?;
         self.step(1)?;
         match value {
-            Value::Nil(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => Ok(value.clone()),
+            Value::Nil(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
+                Ok(value.clone())
+            }
             Value::List(list) => {
                 let items = self.list(*list);
                 let items: Outcome<Vec<Value>> =
@@ -363,7 +367,9 @@ impl Heap {
 
 pub(super) fn within_depth(depth: usize) -> Outcome<()> {
     if depth > MAX_VALUE_DEPTH {
-        return over_limit(format_args!("a value is nested more than {MAX_VALUE_DEPTH} deep, or contains itself"));
+        return over_limit(format_args!(
+            "a value is nested more than {MAX_VALUE_DEPTH} deep, or contains itself"
+        ));
     }
     Ok(())
 }
@@ -371,5 +377,9 @@ pub(super) fn within_depth(depth: usize) -> Outcome<()> {
 fn json_number(value: f64) -> Number {
     // Beyond 2^53 not every whole number is a float64; up to 1e18 it still fits an i64, and Go writes it in full.
     let whole = value.fract() == 0.0 && value.abs() < 1e18;
-    if whole { Number::from(value as i64) } else { Number::from_f64(value).unwrap_or_else(|| Number::from(0)) }
+    if whole {
+        Number::from(value as i64)
+    } else {
+        Number::from_f64(value).unwrap_or_else(|| Number::from(0))
+    }
 }

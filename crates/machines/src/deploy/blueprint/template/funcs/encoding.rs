@@ -79,7 +79,9 @@ fn html_escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for next in json.chars() {
         match next {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => escaped.push_str(&format!("\\u{:04x}", u32::from(next))),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(next)))
+            }
             next => escaped.push(next),
         }
     }

@@ -70,9 +70,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Value::Text(given) if given.is_empty() => fault(text(args, 0)?),
         given => Ok(given.clone()),
     }),
-    exactly("deepEqual", 2, |heap, args| {
-        Ok(heap.deep_equal(argument(args, 0), argument(args, 1))?.into())
-    }),
+    exactly("deepEqual", 2, |heap, args| Ok(heap.deep_equal(argument(args, 0), argument(args, 1))?.into())),
     exactly("typeOf", 1, |heap, args| heap.text(type_of(argument(args, 0)))),
     exactly("typeIs", 2, |_, args| Ok((*text(args, 0)? == *type_of(argument(args, 1))).into())),
     exactly("typeIsLike", 2, |_, args| Ok((*text(args, 0)? == *type_of(argument(args, 1))).into())),

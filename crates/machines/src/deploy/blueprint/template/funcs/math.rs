@@ -30,9 +30,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     exactly("atoi", 1, |_, args| Ok(Value::Int(text(args, 0)?.parse().unwrap_or(0)))),
     exactly("toDecimal", 1, |_, args| match argument(args, 0) {
         Value::Text(octal) => Ok(Value::Int(i64::from_str_radix(octal, 8).unwrap_or(0))),
-        other => whole(other).and_then(|value| {
-            Ok(Value::Int(i64::from_str_radix(&value.to_string(), 8).unwrap_or(0)))
-        }),
+        other => whole(other)
+            .and_then(|value| Ok(Value::Int(i64::from_str_radix(&value.to_string(), 8).unwrap_or(0)))),
     }),
 ];
 
@@ -95,7 +94,9 @@ fn whole(value: &Value) -> Outcome<i64> {
         Value::Int(value) => Ok(*value),
         Value::Float(value) => Ok(*value as i64),
         Value::Bool(value) => Ok(i64::from(*value)),
-        Value::Text(text) => Ok(text.parse::<i64>().unwrap_or_else(|_| text.parse::<f64>().unwrap_or(0.0) as i64)),
+        Value::Text(text) => {
+            Ok(text.parse::<i64>().unwrap_or_else(|_| text.parse::<f64>().unwrap_or(0.0) as i64))
+        }
         other @ (Value::Nil(_) | Value::List(_) | Value::Map(_)) => {
             fault(format_args!("expected a number, found {}", other.described()))
         }

@@ -47,7 +47,9 @@ impl Function {
     pub(super) fn check_count(&self, given: usize) -> Outcome<()> {
         let (name, least) = (self.name, self.least);
         match self.most {
-            _ if given < least => fault(format_args!("{name} takes at least {least} arguments, and got {given}")),
+            _ if given < least => {
+                fault(format_args!("{name} takes at least {least} arguments, and got {given}"))
+            }
             Some(most) if given > most => {
                 fault(format_args!("{name} takes at most {most} arguments, and got {given}"))
             }
@@ -57,7 +59,11 @@ impl Function {
 }
 
 /// A function that takes so many arguments.
-const fn exactly(name: &'static str, count: usize, run: fn(&mut Heap, &[Value]) -> Outcome<Value>) -> Function {
+const fn exactly(
+    name: &'static str,
+    count: usize,
+    run: fn(&mut Heap, &[Value]) -> Outcome<Value>,
+) -> Function {
     Function { name, least: count, most: Some(count), run: Run::Plain(run) }
 }
 
@@ -70,7 +76,11 @@ const fn between(
     Function { name, least, most: Some(most), run: Run::Plain(run) }
 }
 
-const fn at_least(name: &'static str, least: usize, run: fn(&mut Heap, &[Value]) -> Outcome<Value>) -> Function {
+const fn at_least(
+    name: &'static str,
+    least: usize,
+    run: fn(&mut Heap, &[Value]) -> Outcome<Value>,
+) -> Function {
     Function { name, least, most: None, run: Run::Plain(run) }
 }
 
@@ -103,32 +113,70 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         CLOCK,
         &[
-            "ago", "date", "dateInZone", "dateModify", "date_in_zone", "date_modify", "duration", "durationRound",
-            "htmlDate", "htmlDateInZone", "mustDateModify", "must_date_modify", "mustToDate", "now", "toDate",
+            "ago",
+            "date",
+            "dateInZone",
+            "dateModify",
+            "date_in_zone",
+            "date_modify",
+            "duration",
+            "durationRound",
+            "htmlDate",
+            "htmlDateInZone",
+            "mustDateModify",
+            "must_date_modify",
+            "mustToDate",
+            "now",
+            "toDate",
             "unixEpoch",
         ],
     ),
     (
         CHANCE,
         &[
-            "bcrypt", "derivePassword", "encryptAES", "genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert",
-            "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey", "htpasswd", "randAlpha",
-            "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "shuffle", "uuidv4",
+            "bcrypt",
+            "derivePassword",
+            "encryptAES",
+            "genCA",
+            "genCAWithKey",
+            "genPrivateKey",
+            "genSelfSignedCert",
+            "genSelfSignedCertWithKey",
+            "genSignedCert",
+            "genSignedCertWithKey",
+            "htpasswd",
+            "randAlpha",
+            "randAlphaNum",
+            "randAscii",
+            "randBytes",
+            "randInt",
+            "randNumeric",
+            "shuffle",
+            "uuidv4",
         ],
     ),
     (
         OUTSIDE,
         &[
-            "env", "expandenv", "getHostByName", "getOidcKubeconfig", "getServiceAccountKubeconfig",
-            "getServiceAccountKubeconfigWithExpirationTimestamp", "getShootAdminKubeconfig",
-            "getShootAdminKubeconfigWithExpirationTimestamp", "lookup", "resolve",
+            "env",
+            "expandenv",
+            "getHostByName",
+            "getOidcKubeconfig",
+            "getServiceAccountKubeconfig",
+            "getServiceAccountKubeconfigWithExpirationTimestamp",
+            "getShootAdminKubeconfig",
+            "getShootAdminKubeconfigWithExpirationTimestamp",
+            "lookup",
+            "resolve",
         ],
     ),
     (COMPONENTS, &["getComponent", "getRepositoryContext", "getResource", "getResourceKey", "getResources"]),
 ];
 
 pub(super) fn find(name: &str) -> Outcome<&'static Function> {
-    if let Some(function) = TABLES.iter().flat_map(|table| table.iter()).find(|function| function.name == name) {
+    if let Some(function) =
+        TABLES.iter().flat_map(|table| table.iter()).find(|function| function.name == name)
+    {
         return Ok(function);
     }
     match REFUSED.iter().find(|(_, names)| names.contains(&name)) {

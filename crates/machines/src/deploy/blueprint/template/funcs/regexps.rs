@@ -51,7 +51,8 @@ fn find_all(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
     let (regex, whole) = (compiled(heap, args)?, text(args, 1)?);
     let most = usize::try_from(int(args, 2)?).unwrap_or(usize::MAX);
     heap.take(whole.len())?;
-    let found: Vec<String> = regex.find_iter(&whole).take(most).map(|found| found.as_str().to_owned()).collect();
+    let found: Vec<String> =
+        regex.find_iter(&whole).take(most).map(|found| found.as_str().to_owned()).collect();
     texts(heap, found)
 }
 

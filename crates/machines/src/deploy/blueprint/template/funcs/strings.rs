@@ -25,7 +25,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         map_text(heap, args, 0, |text| text.chars().filter(|next| !next.is_whitespace()).collect())
     }),
     exactly("initials", 1, |heap, args| {
-        map_text(heap, args, 0, |text| text.split_whitespace().filter_map(|word| word.chars().next()).collect())
+        map_text(heap, args, 0, |text| {
+            text.split_whitespace().filter_map(|word| word.chars().next()).collect()
+        })
     }),
     exactly("camelcase", 1, |heap, args| map_text(heap, args, 0, camel_case)),
     exactly("snakecase", 1, |heap, args| map_text(heap, args, 0, |text| words_joined(text, '_'))),
@@ -103,14 +105,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let (repository, version) = oci_reference(&reference);
         texts(heap, [repository.to_owned(), version.to_owned()])
     }),
-    exactly("ociRefRepo", 1, |heap, args| map_text(heap, args, 0, |reference| oci_reference(reference).0.to_owned())),
+    exactly("ociRefRepo", 1, |heap, args| {
+        map_text(heap, args, 0, |reference| oci_reference(reference).0.to_owned())
+    }),
     exactly("ociRefVersion", 1, |heap, args| {
         map_text(heap, args, 0, |reference| oci_reference(reference).1.to_owned())
     }),
 ];
 
 /// One argument's text changed; none of these makes it more than thrice as long.
-fn map_text(heap: &mut Heap, args: &[Value], at: usize, change: impl FnOnce(&str) -> String) -> Outcome<Value> {
+fn map_text(
+    heap: &mut Heap,
+    args: &[Value],
+    at: usize,
+    change: impl FnOnce(&str) -> String,
+) -> Outcome<Value> {
     let whole = text(args, at)?;
     heap.take(whole.len())?;
     let changed = change(&whole);
