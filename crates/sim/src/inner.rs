@@ -36,6 +36,9 @@ const SLOWNESS: u8 = 20;
 /// Simulated time after which nothing is awaited any more: longer than the longest back-off and every deadline used.
 const HORIZON: Duration = Duration::from_hours(12);
 
+/// So long after a poll, the next one of any scenario is not due yet.
+const BETWEEN_POLLS: Duration = Duration::from_mins(10);
+
 /// How to run a scenario.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -358,6 +361,9 @@ impl World<'_> {
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
+        // Not at a moment at which something is due anyway.
+        let later = self.ground.now().checked_add(BETWEEN_POLLS).unwrap_or(Timestamp::MAX);
+        self.ground.env.set(later);
         let outside = outside(&self.ground, &self.sky);
         let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         let now = self.ground.now();

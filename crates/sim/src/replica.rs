@@ -244,6 +244,7 @@ impl Replica {
         }
         let Running { work: item, applying, asks, unheard } = self.running.swap_remove(slot);
         let Some(applying) = applying else { return };
+        let asking = !asks.is_empty();
         let Outcome { writes, refusals, failure, lost_notes: _ } = applying.finish();
         self.awaited.insert(item.clone(), writes);
         let refused = !refusals.is_empty();
@@ -259,7 +260,7 @@ impl Replica {
         }
         if failure.is_some() || unheard {
             self.back_off(&item, now, jitter);
-        } else if !refused {
+        } else if !refused && !asking {
             self.failures.remove(&item);
         }
     }

@@ -1,7 +1,7 @@
 //! The whole git door: a repository on GitHub, pushes and pull requests, Jobs, check runs.
 
 use pawl_api::git;
-use pawl_api::k8s::{JOB, SECRET};
+use pawl_api::k8s::{JOB, NAMESPACE, SECRET};
 use pawl_integrations::github::fake::{APP_ID, APP_KEY_PKCS8, Change, INSTALLATION_ID, Repo, Role, TOKEN};
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
@@ -43,13 +43,27 @@ pub(super) fn all() -> Vec<Scenario> {
         on_github(
             "git-push",
             "a commit on the default branch runs once per folder, and its check runs conclude",
-            || vec![credentials(), workflow_template("plan", &["exit", "0"]), repository(json!({}))],
+            || {
+                vec![
+                    system(),
+                    credentials(),
+                    workflow_template("plan", &["exit", "0"]),
+                    repository(json!({})),
+                ]
+            },
             |ground| jobs(ground, 2).and_then(|()| concluded(ground, "pawl", "success")),
         ),
         on_github(
             "git-fails",
             "a failing folder fails its check run and the aggregate",
-            || vec![credentials(), workflow_template("plan", &["exit", "1"]), repository(json!({}))],
+            || {
+                vec![
+                    system(),
+                    credentials(),
+                    workflow_template("plan", &["exit", "1"]),
+                    repository(json!({})),
+                ]
+            },
             |ground| jobs(ground, 2).and_then(|()| concluded(ground, "pawl", "failure")),
         ),
         on_github(
@@ -57,6 +71,7 @@ pub(super) fn all() -> Vec<Scenario> {
             "two commits on one folder run one after the other, in their order",
             || {
                 vec![
+                    system(),
                     credentials(),
                     workflow_template("plan", &["exit", "0"]),
                     repository(json!({"bootstrap": "cursor"})),
@@ -76,6 +91,7 @@ pub(super) fn all() -> Vec<Scenario> {
             "a branch with a pull request runs for the files of the pull request, a new commit replaces the old",
             || {
                 vec![
+                    system(),
                     credentials(),
                     workflow_template("plan", &["exit", "0"]),
                     repository(json!({"bootstrap": "cursor"})),
@@ -101,6 +117,7 @@ pub(super) fn all() -> Vec<Scenario> {
             "a pull request from a fork waits until a member lets its commit run",
             || {
                 vec![
+                    system(),
                     credentials(),
                     workflow_template("plan", &["exit", "0"]),
                     repository(json!({"bootstrap": "cursor"})),
@@ -134,6 +151,7 @@ pub(super) fn all() -> Vec<Scenario> {
             || {
                 let token = json!({"metadata": {"name": "credentials", "namespace": "default"}, "stringData": {"token": TOKEN}});
                 vec![
+                    system(),
                     Deed::create(SECRET, token),
                     workflow_template("plan", &["exit", "0"]),
                     repository(json!({})),
@@ -157,6 +175,7 @@ pub(super) fn all() -> Vec<Scenario> {
                 "the Secret goes first, then the Repository: nothing wedges",
                 || {
                     vec![
+                        system(),
                         credentials(),
                         workflow_template("plan", &["hang"]),
                         repository(json!({})),
@@ -194,6 +213,10 @@ fn infra(hub: &Hub, act: impl FnOnce(&Repo)) {
     if let Some(infra) = hub.fake.repository("acme/infra") {
         act(&infra);
     }
+}
+
+fn system() -> Deed {
+    Deed::create(NAMESPACE, json!({"metadata": {"name": pawl_api::pawl::SYSTEM_NAMESPACE}}))
 }
 
 fn credentials() -> Deed {
