@@ -29,4 +29,6 @@ pub use env::{Env, RealEnv, SeededEnv};
 pub use http::{Bounds, LogRequest, PodLogs, ResponseBody, ServeError, Service, serve, serve_within};
 pub use server::{Change, Server};
 pub use status::{Cause, Details, Status};
-pub use store::{ChangeType, Compacted, Ids, JournalFailed, Limits, Meta, Object, OpenError, Options};
+pub use store::{
+    ChangeType, Compacted, Ids, JournalFailed, Labels, Limits, Meta, Object, OpenError, Options,
+};

@@ -1,11 +1,10 @@
 //! Which objects does a label or field selector choose?
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::store::Object;
+use crate::store::{Labels, Object};
 
 /// A selector longer than this chooses nothing a person or a controller would write.
 const MAX_REQUIREMENTS: usize = 1_000;
@@ -53,13 +52,14 @@ impl Selector {
 }
 
 impl Requirement {
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
         let number = |key: &String| labels.get(key).and_then(|v| v.parse::<i64>().ok());
+        let among = |values: &[String], value: &str| values.iter().any(|known| known == value);
         match self {
-            Requirement::Exists(key) => labels.contains_key(key),
-            Requirement::Absent(key) => !labels.contains_key(key),
-            Requirement::In(key, values) => labels.get(key).is_some_and(|v| values.contains(v)),
-            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|v| !values.contains(v)),
+            Requirement::Exists(key) => labels.get(key).is_some(),
+            Requirement::Absent(key) => labels.get(key).is_none(),
+            Requirement::In(key, values) => labels.get(key).is_some_and(|v| among(values, v)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|v| !among(values, v)),
             Requirement::Greater(key, bound) => number(key).is_some_and(|v| v > *bound),
             Requirement::Less(key, bound) => number(key).is_some_and(|v| v < *bound),
         }

@@ -22,7 +22,7 @@ use crate::http::render::{self, Shape};
 use crate::resources::Resource;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{ChangeType, Compacted, Event, Object, Topic};
+use crate::store::{ChangeType, Compacted, Event, FrameKind, Object, Topic};
 use crate::verbs::Core;
 
 /// How often a quiet watcher that asked for bookmarks gets one; a kube-apiserver sends about one a minute.
@@ -202,9 +202,9 @@ impl Watcher {
 
     /// An event's line as most watchers want it, encoded once.
     fn shared_line(&self, event: &Event, change: ChangeType, object: &Object) -> Bytes {
-        let shape = match self.shape {
-            Shape::Whole => 0,
-            Shape::Metadata => 3,
+        let metadata = match self.shape {
+            Shape::Whole => false,
+            Shape::Metadata => true,
             Shape::Table(_) => return self.line(change, object),
         };
         // Another version of the resource writes another apiVersion.
@@ -213,15 +213,7 @@ impl Watcher {
         {
             return self.line(change, object);
         }
-        let kind = match change {
-            ChangeType::Added => 0,
-            ChangeType::Modified => 1,
-            ChangeType::Deleted => 2,
-        };
-        match event.frames.get(shape + kind) {
-            Some(slot) => slot.get_or_init(|| self.line(change, object)).clone(),
-            None => self.line(change, object),
-        }
+        event.frames.get(FrameKind { change, metadata }, || self.line(change, object))
     }
 
     fn line(&self, change: ChangeType, object: &Object) -> Bytes {

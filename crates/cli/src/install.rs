@@ -82,6 +82,9 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The loop's own: Events for people, and CRDs, to see a kind that appears later.
     need(&pawl_machines::apply::EVENT, None, &["create"]);
     need(&pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION, None, WATCH);
+    // The ports' own: credentials and what must be masked, and the logs of what failed.
+    need(&pawl_api::k8s::SECRET, None, &["get"]);
+    need(&pawl_api::k8s::POD, Some("log"), &["get"]);
     needed
 }
 

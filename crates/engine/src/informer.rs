@@ -389,7 +389,7 @@ impl Informer {
     pub(crate) fn request(&self, query: &str, partial: &str) -> Request<Vec<u8>> {
         let path = format!("{}?{query}", self.kind.path(self.scope.as_deref(), None));
         let accept = match self.depth {
-            Depth::Full => "application/json".to_owned(),
+            Depth::Full | Depth::Named(_) => "application/json".to_owned(),
             Depth::Metadata => {
                 format!("application/json;as={partial};g=meta.k8s.io;v=v1,application/json")
             }

@@ -146,19 +146,22 @@ impl Informer {
 
     /// An object as the caches keep it.
     pub(crate) fn read(&self, mut item: Value) -> Result<Arc<Object>, Malformed> {
+        // Often half of an object, and nobody decides by it.
+        if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let whole = match self.depth {
+            Depth::Metadata => false,
+            Depth::Named(name) => item.pointer("/metadata/name").is_some_and(|found| found == name),
+            Depth::Full => true,
+        };
+        if !whole {
+            return Object::metadata_of(self.kind.clone(), &item);
+        }
+        // Items of a list do not say what they are; some types want to know.
         if let Some(fields) = item.as_object_mut() {
-            match self.depth {
-                Depth::Metadata => fields.retain(|field, _| field == "metadata"),
-                // Items of a list do not say what they are; some types want to know.
-                Depth::Full => {
-                    fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
-                    fields.insert("kind".to_owned(), self.kind.kind.as_ref().into());
-                }
-            }
-            // Often half of an object, and nobody decides by it.
-            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
-            }
+            fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
+            fields.insert("kind".to_owned(), self.kind.kind.as_ref().into());
         }
         Object::new(self.kind.clone(), item)
     }

@@ -49,7 +49,7 @@ impl Router {
         for (_, kind, depth, labels) in self.named() {
             match needs.iter_mut().find(|need| need.kind == *kind) {
                 Some(need) => {
-                    need.depth = need.depth.max(depth);
+                    need.depth = need.depth.and(depth);
                     need.labels.extend(labels);
                 }
                 None => {
@@ -93,7 +93,13 @@ impl Router {
                 Primary::One(kind) if kind == newest.kind() => wake(kind, newest.key()),
                 Primary::One(_) => {}
                 Primary::Every => {
-                    wake(newest.kind(), newest.key());
+                    if [&change.before, &change.after]
+                        .into_iter()
+                        .flatten()
+                        .any(|version| has_family(version))
+                    {
+                        wake(newest.kind(), newest.key());
+                    }
                     wake_family(change, view, &mut wake);
                 }
             }
@@ -130,6 +136,11 @@ impl Router {
 pub fn looks_at_everything(machine: &AnyMachine) -> bool {
     let description = machine.description();
     description.primary == Primary::Every || description.watches.iter().any(|watch| watch.kind == EVERY)
+}
+
+/// Whether a machine on every kind looks at an object: not at the thousands that have nothing to do with any other.
+fn has_family(object: &Object) -> bool {
+    object.is_deleting() || !object.owners().is_empty()
 }
 
 /// For machines on every kind: the owners of an object, and what it owns.

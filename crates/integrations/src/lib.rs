@@ -4,4 +4,6 @@
 //! time, and the engine comes back; so the same client runs in the simulators, where nothing ever waits.
 
 pub mod github;
+pub mod logs;
+pub mod mask;
 pub mod webhook;

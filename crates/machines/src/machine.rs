@@ -81,8 +81,9 @@ impl Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Primary {
     One(Kind),
-    /// All objects of all kinds that the server can list and watch (garbage collection). A change of one, or its end,
-    /// also wakes the objects it names as owners and the objects that name it as owner.
+    /// All objects of all kinds that the server can list and watch, as soon as they name an owner or are being deleted
+    /// (garbage collection: the many others are nobody's family). A change of one, or its end, also wakes the objects
+    /// it names as owners and the objects that name it as owner.
     Every,
 }
 
@@ -90,10 +91,24 @@ pub enum Primary {
 pub const EVERY: Kind = Kind::of("*", "*", "*", "*", true);
 
 /// How much of an object a cache keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     Metadata,
+    /// All of those with this name, and of the others their metadata.
+    Named(&'static str),
     Full,
+}
+
+impl Depth {
+    /// As deep as both need it.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Metadata, deeper) | (deeper, Self::Metadata) => deeper,
+            (Self::Named(one), Self::Named(two)) if one == two => self,
+            (Self::Named(_) | Self::Full, Self::Named(_) | Self::Full) => Self::Full,
+        }
+    }
 }
 
 /// Another kind that a machine looks at.
@@ -125,6 +140,13 @@ impl Watch {
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.depth = Depth::Metadata;
+        self
+    }
+
+    /// Of the many objects of this kind, one name matters.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.depth = Depth::Named(name);
         self
     }
 

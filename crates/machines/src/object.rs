@@ -65,7 +65,9 @@ type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
 pub struct Object {
     kind: Kind,
     meta: ObjectMeta,
-    raw: Value,
+    /// Empty until asked for, where nothing but the metadata is known: most objects of a cluster are only counted,
+    /// and a second copy of their metadata would be the larger one.
+    raw: OnceLock<Value>,
     typed: OnceLock<Typed>,
 }
 
@@ -75,16 +77,17 @@ impl Object {
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
-        let meta = raw.get("metadata").unwrap_or(&Value::Null);
-        let problem = match ObjectMeta::deserialize(meta) {
-            Ok(meta) if meta.name.is_some() => {
-                return Ok(Arc::new(Self { kind, meta, raw, typed: OnceLock::new() }));
-            }
-            Ok(_) => "metadata.name: missing".to_owned(),
-            Err(error) => format!("metadata: {error}"),
-        };
-        let name = meta.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
-        Err(Malformed { kind: kind.to_string(), name, problem })
+        let meta = read_metadata(&kind, &raw)?;
+        Ok(Arc::new(Self { kind, meta, raw: raw.into(), typed: OnceLock::new() }))
+    }
+
+    /// The same of its metadata alone: all else that the manifest says is forgotten.
+    ///
+    /// # Errors
+    /// When `metadata` is missing or has fields of the wrong type.
+    pub fn metadata_of(kind: Kind, raw: &Value) -> Result<Arc<Self>, Malformed> {
+        let meta = read_metadata(&kind, raw)?;
+        Ok(Arc::new(Self { kind, meta, raw: OnceLock::new(), typed: OnceLock::new() }))
     }
 
     pub fn kind(&self) -> &Kind {
@@ -96,7 +99,7 @@ impl Object {
     }
 
     pub fn raw(&self) -> &Value {
-        &self.raw
+        self.raw.get_or_init(|| serde_json::json!({"metadata": self.meta}))
     }
 
     pub fn name(&self) -> &str {
@@ -165,7 +168,7 @@ impl Object {
     }
 
     pub fn status(&self) -> &Value {
-        self.raw.get("status").unwrap_or(&Value::Null)
+        self.raw().get("status").unwrap_or(&Value::Null)
     }
 
     /// The object as a `K`, decoded at most once per version for the first type asked for.
@@ -188,12 +191,23 @@ impl Object {
     }
 
     fn decode<K: DeserializeOwned>(&self) -> Result<K, Malformed> {
-        K::deserialize(&self.raw).map_err(|error| Malformed {
+        K::deserialize(self.raw()).map_err(|error| Malformed {
             kind: self.kind.to_string(),
             name: self.key().to_string(),
             problem: error.to_string(),
         })
     }
+}
+
+fn read_metadata(kind: &Kind, raw: &Value) -> Result<ObjectMeta, Malformed> {
+    let meta = raw.get("metadata").unwrap_or(&Value::Null);
+    let problem = match ObjectMeta::deserialize(meta) {
+        Ok(meta) if meta.name.is_some() => return Ok(meta),
+        Ok(_) => "metadata.name: missing".to_owned(),
+        Err(error) => format!("metadata: {error}"),
+    };
+    let name = meta.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
+    Err(Malformed { kind: kind.to_string(), name, problem })
 }
 
 impl fmt::Debug for Object {
@@ -218,6 +232,16 @@ mod tests {
         let (first, second) = (object.parse::<ConfigMap>().unwrap(), object.parse::<ConfigMap>().unwrap());
         assert!(Arc::ptr_eq(&first, &second));
         assert_eq!(object.key().to_string(), "n/a");
+    }
+
+    #[test]
+    fn of_an_object_known_by_its_metadata_that_is_all_there_is() {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
+        let raw = json!({"metadata": metadata, "data": {"k": "v"}});
+        let object = Object::metadata_of(CONFIG_MAP, &raw).unwrap();
+        assert_eq!(*object.raw(), json!({"metadata": metadata}));
+        assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
+        assert!(Object::metadata_of(CONFIG_MAP, &json!({"metadata": {}})).is_err());
     }
 
     #[test]

@@ -90,6 +90,9 @@ struct World<'a> {
     script: std::collections::VecDeque<crate::scenario::Deed>,
     rng: fastrand::Rng,
     sky: Arc<Sky>,
+    /// Who acts, where only one may: GitHub compares and swaps nothing, so in a world with one the replicas take turns,
+    /// as the leader's Lease has it.
+    leader: Option<usize>,
     mail: Mail,
     used: BTreeSet<Used>,
     slow: bool,
@@ -114,6 +117,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         script: (scenario.script)().into(),
         rng: fastrand::Rng::with_seed(setup.seed),
         sky,
+        leader: scenario.github.map(|_| 0),
         mail: Mail::default(),
         used: BTreeSet::new(),
         slow: scenario.stalls && setup.seed % 2 == 1,
@@ -139,12 +143,39 @@ impl World<'_> {
                 }
                 continue;
             }
+            if self.hands_over() {
+                continue;
+            }
             let pick = self.pick(&actions);
             if let Some(action) = actions.into_iter().nth(pick) {
                 self.act(action);
             }
         }
         self.broken(Oracle::Converges, format!("still busy after {MAX_STEPS} steps"));
+    }
+
+    /// Now and then another replica takes over, in the middle of whatever is going on.
+    fn hands_over(&mut self) -> bool {
+        let (Some(leader), true) = (self.leader, self.replicas.len() > 1 && self.setup.seed != 0) else {
+            return false;
+        };
+        if self.rng.u8(..) != 0 {
+            return false;
+        }
+        self.take_over(leader);
+        true
+    }
+
+    /// The other replica leads from now on.
+    fn take_over(&mut self, from: usize) {
+        let next = (from + 1) % self.replicas.len().max(1);
+        self.leader = Some(next);
+        if let Some(deposed) = self.replicas.get_mut(from).filter(|_| next != from) {
+            deposed.abandon();
+        }
+        if let Some(leader) = self.replicas.get_mut(next) {
+            leader.lead();
+        }
     }
 
     /// Which of the things that could happen does. The plain run takes the first, so that it is one run.
@@ -165,10 +196,12 @@ impl World<'_> {
     fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (index, replica) in self.replicas.iter().enumerate() {
+            let leads = self.leader.is_none_or(|leader| leader == index);
             actions.extend((0..replica.running()).map(|slot| Action::Send(index, slot)));
             let kinds = replica.deliverable(&self.ground);
             actions.extend(kinds.into_iter().map(|kind| Action::Deliver(index, kind)));
-            actions.extend(replica.startable().map(|item| Action::Look(index, item.clone())));
+            actions
+                .extend(replica.startable().filter(|_| leads).map(|item| Action::Look(index, item.clone())));
         }
         actions.extend((0..kubelet::movable(&self.ground).count()).map(Action::Node));
         actions.extend((0..self.mail.due(self.ground.now())).map(Action::Webhook));
@@ -324,6 +357,9 @@ impl World<'_> {
         let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
+        }
+        if self.leader == Some(index) && self.rng.bool() {
+            self.take_over(index);
         }
     }
 

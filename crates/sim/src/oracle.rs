@@ -177,6 +177,8 @@ fn is_time(field: &str) -> bool {
                 | "rateLimit"
                 | "handledSyncRequest"
                 | "terrakojo.io/sync-requested-at"
+                | "terrakojo.io/check-run-id"
+                | "commentCursor"
         )
 }
 

@@ -80,7 +80,9 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
         }),
     });
     let mut replicas = tokio::task::JoinSet::new();
-    for index in 0..setup.replicas.clamp(1, 2) {
+    // GitHub compares and swaps nothing: only who leads acts there, and there is no election in this world.
+    let most = if scenario.github.is_some() { 1 } else { 2 };
+    for index in 0..setup.replicas.clamp(1, most) {
         let home =
             Home { server: ground.server.clone(), hub: ground.hub.clone(), env: Arc::clone(&ground.env) };
         replicas.spawn(keep_running(index, scenario.machines, home, Arc::clone(&shared)));

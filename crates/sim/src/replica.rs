@@ -221,6 +221,22 @@ impl Replica {
         Ok(())
     }
 
+    /// It begins to lead: it looks at everything, and forgets what it knew of the outside.
+    pub fn lead(&mut self) {
+        self.outside.begin();
+        let kinds = self.caches.kinds();
+        let all: Vec<Arc<Object>> = kinds.iter().flat_map(|kind| self.caches.list(kind, None)).collect();
+        for object in all {
+            self.wake(&Change { before: None, after: Some(object) });
+        }
+    }
+
+    /// It no longer leads: what it has not sent yet is not sent.
+    pub fn abandon(&mut self) {
+        self.running.clear();
+        self.answers.clear();
+    }
+
     /// What its watches have shown.
     pub fn view(&self) -> &dyn View {
         &self.caches

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::identity::{Identity, account_name};
 use super::rules::{Attributes, Rule};
 use crate::selector::Requirement;
-use crate::store::{Object, Store};
+use crate::store::{Labels, Object, Store};
 
 /// The group of roles and bindings.
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -47,7 +47,7 @@ type Parsed<T> = BTreeMap<Box<str>, (u64, Arc<T>)>;
 #[derive(Debug)]
 struct Role {
     rules: Arc<[Rule]>,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     /// ClusterRoles: the rules are those of the roles that one of these selects.
     aggregates: Option<Vec<Vec<Requirement>>>,
 }

@@ -6,7 +6,7 @@ use super::fields::{Element, FieldSet};
 use super::types::{Shape, Type};
 use crate::schema::MAX_DEPTH;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
@@ -17,56 +17,79 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// Without what lies below the given paths.
-    pub(crate) fn without(self, ignored: &FieldSet) -> Self {
-        Self {
-            added: self.added.without_trees(ignored),
-            removed: self.removed.without_trees(ignored),
-            modified: self.modified.without_trees(ignored),
+    pub(crate) fn without(mut self, ignored: &FieldSet) -> Self {
+        for set in [&mut self.added, &mut self.removed, &mut self.modified] {
+            set.remove_trees(ignored);
         }
+        self
     }
 
+    /// What is there now and was not, or was different.
     pub(crate) fn set(&self) -> FieldSet {
-        self.modified.union(&self.added)
+        let mut set = self.modified.clone();
+        set.absorb(self.added.clone());
+        set
+    }
+
+    /// Takes what happened at a place one step below. Most places say nothing, and then the step is not even named.
+    fn take(&mut self, here: Here, element: impl FnOnce() -> Element) {
+        let Here { added, removed, modified, below } = here;
+        let quiet = below.added.is_empty() && below.removed.is_empty() && below.modified.is_empty();
+        if quiet && !(added || removed || modified) {
+            return;
+        }
+        let element = element();
+        self.added.place(&element, added, below.added);
+        self.removed.place(&element, removed, below.removed);
+        self.modified.place(&element, modified, below.modified);
     }
 }
 
 pub(crate) fn changes(ty: Type<'_>, old: &Value, new: &Value) -> Changes {
-    let mut walk = Walk { path: Vec::new(), changes: Changes::default() };
-    walk.compare(ty, Some(old), Some(new));
-    walk.changes
+    let mut here = Here::default();
+    here.compare(ty, Some(old), Some(new), 0);
+    here.below
 }
 
-struct Walk {
-    path: Vec<Element>,
-    changes: Changes,
+/// What happened at one place, and below it.
+#[derive(Default)]
+struct Here {
+    added: bool,
+    removed: bool,
+    modified: bool,
+    below: Changes,
 }
 
-impl Walk {
-    fn compare(&mut self, ty: Type<'_>, old: Option<&Value>, new: Option<&Value>) {
-        if self.path.len() > MAX_DEPTH {
+impl Here {
+    fn compare(&mut self, ty: Type<'_>, old: Option<&Value>, new: Option<&Value>, depth: usize) {
+        if depth > MAX_DEPTH {
             return;
         }
         let (of_old, of_new) = (ty.shape(old), ty.shape(new));
         let same_shape = old.is_none() || new.is_none() || of_old == of_new;
         let was_leaf = if same_shape {
-            self.descend(ty, if new.is_none() { of_old } else { of_new }, old, new)
+            self.descend(ty, if new.is_none() { of_old } else { of_new }, old, new, depth)
         } else {
             // A value that was an object and is now a string: both views have something to say.
-            let as_old = self.descend(ty, of_old, old, new);
-            let as_new = self.descend(ty, of_new, old, new);
+            let as_old = self.descend(ty, of_old, old, new, depth);
+            let as_new = self.descend(ty, of_new, old, new, depth);
             as_old || as_new
         };
         if !was_leaf {
-            match (old, new) {
-                (None, Some(_)) => self.changes.added.insert(&self.path),
-                (Some(_), None) => self.changes.removed.insert(&self.path),
-                (Some(_), Some(_)) | (None, None) => {}
-            }
+            self.added |= old.is_none() && new.is_some();
+            self.removed |= old.is_some() && new.is_none();
         }
     }
 
     /// Whether the place turned out to be a leaf, which has said all there is to say.
-    fn descend(&mut self, ty: Type<'_>, shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
+    fn descend(
+        &mut self,
+        ty: Type<'_>,
+        shape: Shape<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        depth: usize,
+    ) -> bool {
         match shape {
             Shape::Leaf => {
                 self.leaf(old, new);
@@ -78,13 +101,13 @@ impl Walk {
                     self.leaf(old, new);
                     return true;
                 }
-                let names: BTreeSet<&String> =
-                    old_map.into_iter().chain(new_map).flat_map(|m| m.keys()).collect();
-                for name in names.into_iter().filter(|name| !ty.is_ledger(name)) {
-                    let (old, new) = (old_map.and_then(|m| m.get(name)), new_map.and_then(|m| m.get(name)));
-                    self.path.push(Element::field(name));
-                    self.compare(ty.field(name), old, new);
-                    self.path.pop();
+                for (name, old) in old_map.into_iter().flatten() {
+                    self.field(ty, name, Some(old), new_map.and_then(|m| m.get(name)), depth);
+                }
+                for (name, new) in new_map.into_iter().flatten() {
+                    if old_map.is_none_or(|m| !m.contains_key(name)) {
+                        self.field(ty, name, None, Some(new), depth);
+                    }
                 }
                 false
             }
@@ -106,21 +129,31 @@ impl Walk {
                     }
                 }
                 for (element, (old, new)) in pairs {
-                    self.path.push(element);
-                    self.compare(ty.items(), old, new);
-                    self.path.pop();
+                    let mut here = Here::default();
+                    here.compare(ty.items(), old, new, depth + 1);
+                    self.below.take(here, || element);
                 }
                 false
             }
         }
     }
 
+    fn field(&mut self, ty: Type<'_>, name: &str, old: Option<&Value>, new: Option<&Value>, depth: usize) {
+        // What is the same has nothing to say, however much of it there is.
+        if old == new || ty.is_ledger(name) {
+            return;
+        }
+        let mut here = Here::default();
+        here.compare(ty.field(name), old, new, depth + 1);
+        self.below.take(here, || Element::field(name));
+    }
+
     fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>) {
         match (old, new) {
-            (None, Some(_)) => self.changes.added.insert(&self.path),
-            (Some(_), None) => self.changes.removed.insert(&self.path),
-            (Some(old), Some(new)) if !equal(old, new) => self.changes.modified.insert(&self.path),
-            (Some(_), Some(_)) | (None, None) => {}
+            (None, Some(_)) => self.added = true,
+            (Some(_), None) => self.removed = true,
+            (Some(old), Some(new)) => self.modified |= !equal(old, new),
+            (None, None) => {}
         }
     }
 }

@@ -4,45 +4,40 @@
 
 use super::fields::{Element, FieldSet};
 use super::types::{Shape, Type};
-use crate::schema::MAX_DEPTH;
+use crate::schema::{At, MAX_DEPTH};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The leaves of an object, and the keys and items on the way to them.
 pub(crate) fn fields(ty: Type<'_>, value: &Value) -> FieldSet {
-    let mut set = FieldSet::default();
-    walk(ty, value, &mut Vec::new(), &mut set);
-    set
+    below(ty, value, 0).1
 }
 
-fn walk(ty: Type<'_>, value: &Value, path: &mut Vec<Element>, set: &mut FieldSet) {
-    if path.len() > MAX_DEPTH {
-        return;
+/// Whether a place is owned as a whole, and what is owned below it.
+fn below(ty: Type<'_>, value: &Value, depth: usize) -> (bool, FieldSet) {
+    let mut set = FieldSet::default();
+    if depth > MAX_DEPTH {
+        return (false, set);
     }
     match (ty.shape(Some(value)), value) {
-        (Shape::Leaf, _) => set.insert(path),
+        (Shape::Leaf, _) => return (true, set),
         (Shape::Map, Value::Object(map)) => {
             for (name, value) in map {
-                path.push(Element::field(name));
-                walk(ty.field(name), value, path, set);
+                let (whole, child) = below(ty.field(name), value, depth + 1);
                 let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-                if empty || !ty.names(name) {
-                    set.insert(path);
-                }
-                path.pop();
+                set.place(&Element::field(name), whole || empty || !ty.names(name), child);
             }
         }
         (Shape::List(list), Value::Array(items)) => {
             for item in items {
                 let Ok(element) = ty.identity(list, item) else { continue };
-                path.push(element);
-                walk(ty.items(), item, path, set);
-                set.insert(path);
-                path.pop();
+                let (_, child) = below(ty.items(), item, depth + 1);
+                set.place(&element, true, child);
             }
         }
         (Shape::Map | Shape::List(_), _) => {}
     }
+    (false, set)
 }
 
 /// The set with every named field on the way to a member made a member too. Fields' parents exist because
@@ -59,6 +54,14 @@ pub(crate) fn with_named_fields(set: &FieldSet, ty: Type<'_>) -> FieldSet {
         children.insert(element.clone(), with_named_fields(child, ty.below(element)));
     }
     FieldSet::rebuild(members, children)
+}
+
+/// Whether today's schema reads the set as it is.
+pub(crate) fn is_reconciled(set: &FieldSet, ty: Type<'_>) -> bool {
+    set.children().all(|(element, child)| {
+        let below = ty.below(element);
+        !below.is_whole() && is_reconciled(child, below)
+    })
 }
 
 /// The set as today's schema has it: what became one piece since is owned as one piece.
@@ -79,44 +82,51 @@ pub(crate) fn reconciled(set: &FieldSet, ty: Type<'_>) -> FieldSet {
 /// Everything that keeps an applied configuration from being read with the schema.
 pub(crate) fn misfits(ty: Type<'_>, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    check(ty, value, "", 0, &mut found);
+    check(ty, value, &At::ROOT, 0, &mut found);
     found
 }
 
-fn check(ty: Type<'_>, value: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
+/// As structured-merge-diff writes a place: with a dot before the first field too.
+fn told(path: &At<'_>) -> String {
+    match path {
+        At::Start(_) => String::new(),
+        At::Field(..) | At::Item(..) => format!(".{path}"),
+    }
+}
+
+fn check(ty: Type<'_>, value: &Value, path: &At<'_>, depth: usize, found: &mut Vec<String>) {
     if depth > MAX_DEPTH {
-        found.push(format!("{path}: nested deeper than {MAX_DEPTH} levels"));
+        found.push(format!("{}: nested deeper than {MAX_DEPTH} levels", told(path)));
         return;
     }
     if let Some(why) = ty.mismatch(value) {
-        found.push(format!("{path}: {why}"));
+        found.push(format!("{}: {why}", told(path)));
         return;
     }
     match value {
         Value::Object(map) => {
             for (name, value) in map {
-                let at = format!("{path}.{name}");
+                let at = path.field(name);
                 if ty.takes(name) {
                     check(ty.field(name), value, &at, depth + 1, found);
                 } else {
-                    found.push(format!("{at}: field not declared in schema"));
+                    found.push(format!("{}: field not declared in schema", told(&at)));
                 }
             }
         }
         Value::Array(items) => {
             let mut seen = HashSet::new();
             for (i, item) in items.iter().enumerate() {
-                let at = format!("{path}[{i}]");
                 if let Shape::List(list) = ty.shape(Some(value)) {
                     match ty.identity(list, item) {
-                        Err(why) => found.push(format!("{path}: element {i}: {why}")),
+                        Err(why) => found.push(format!("{}: element {i}: {why}", told(path))),
                         Ok(element) if seen.contains(&element) => {
-                            found.push(format!("{path}: duplicate entries for key {element}"));
+                            found.push(format!("{}: duplicate entries for key {element}", told(path)));
                         }
                         Ok(element) => _ = seen.insert(element),
                     }
                 }
-                check(ty.items(), item, &at, depth + 1, found);
+                check(ty.items(), item, &path.item(i), depth + 1, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -170,17 +170,49 @@ impl FieldSet {
         self.children.iter()
     }
 
+    /// Says of one step whether it is owned, and adds what is owned below it.
+    pub(crate) fn place(&mut self, element: &Element, member: bool, below: Self) {
+        if member {
+            self.members.insert(element.clone());
+        }
+        if !below.is_empty() {
+            self.children.entry(element.clone()).or_default().absorb(below);
+        }
+    }
+
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
-        out.members.extend(other.members.iter().cloned());
-        for (element, child) in &other.children {
-            let merged = match out.children.get(element) {
-                Some(mine) => mine.union(child),
-                None => child.clone(),
-            };
-            out.children.insert(element.clone(), merged);
-        }
+        out.absorb(other.clone());
         out
+    }
+
+    /// Takes in all paths of another set.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        if self.members.is_empty() && self.children.is_empty() {
+            *self = other;
+            return;
+        }
+        self.members.extend(other.members);
+        for (element, child) in other.children {
+            self.children.entry(element).or_default().absorb(child);
+        }
+    }
+
+    /// Whether some path is in both.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let both = |(element, child): (&Element, &Self)| {
+            other.children.get(element).is_some_and(|theirs| child.meets(theirs))
+        };
+        !self.members.is_disjoint(&other.members) || self.children.iter().any(both)
+    }
+
+    /// Whether every path is in the other set too.
+    pub(crate) fn within(&self, other: &Self) -> bool {
+        let inside = |(element, child): (&Element, &Self)| match other.children.get(element) {
+            Some(theirs) => child.within(theirs),
+            None => child.is_empty(),
+        };
+        self.members.is_subset(&other.members) && self.children.iter().all(inside)
     }
 
     pub(crate) fn intersection(&self, other: &Self) -> Self {
@@ -205,20 +237,35 @@ impl FieldSet {
         Self { members, children: self.children.iter().filter_map(left).collect() }
     }
 
-    /// The paths of `other` go with everything below them.
-    pub(crate) fn without_trees(&self, other: &Self) -> Self {
-        let members = self.members.difference(&other.members).cloned().collect();
-        let left = |(element, child): (&Element, &Self)| {
-            if other.members.contains(element) {
-                return None;
+    /// The same in place.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for member in &other.members {
+            self.members.remove(member);
+        }
+        for (element, theirs) in &other.children {
+            if let Some(child) = self.children.get_mut(element) {
+                child.subtract(theirs);
+                if child.is_empty() {
+                    self.children.remove(element);
+                }
             }
-            let child = match other.children.get(element) {
-                Some(theirs) => child.without_trees(theirs),
-                None => child.clone(),
-            };
-            (!child.is_empty()).then(|| (element.clone(), child))
-        };
-        Self { members, children: self.children.iter().filter_map(left).collect() }
+        }
+    }
+
+    /// The paths of `other` go with everything below them.
+    pub(crate) fn remove_trees(&mut self, other: &Self) {
+        for member in &other.members {
+            self.members.remove(member);
+            self.children.remove(member);
+        }
+        for (element, theirs) in &other.children {
+            if let Some(child) = self.children.get_mut(element) {
+                child.remove_trees(theirs);
+                if child.is_empty() {
+                    self.children.remove(element);
+                }
+            }
+        }
     }
 
     /// The set with its members and children replaced, level by level.
@@ -322,7 +369,17 @@ mod tests {
             prop_assert!(a.difference(&a).is_empty());
             prop_assert!(a.difference(&b).intersection(&b).is_empty());
             prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
-            prop_assert!(a.without_trees(&b).difference(&a.difference(&b)).is_empty());
+            let (mut subtracted, mut pruned) = (a.clone(), a.clone());
+            subtracted.subtract(&b);
+            prop_assert_eq!(&subtracted, &a.difference(&b));
+            pruned.remove_trees(&b);
+            prop_assert!(pruned.within(&subtracted) && !pruned.meets(&b));
+            prop_assert_eq!(a.meets(&b), !a.intersection(&b).is_empty());
+            prop_assert_eq!(a.within(&b), a.difference(&b).is_empty());
+            let mut absorbed = a.clone();
+            absorbed.absorb(b.clone());
+            prop_assert!(a.within(&absorbed) && b.within(&absorbed));
+            prop_assert!(absorbed.difference(&a).within(&b));
         }
     }
 }

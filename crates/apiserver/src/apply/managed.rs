@@ -107,7 +107,7 @@ impl Managed {
 
     /// Reads every owner's fields with the schema of today, which may have changed since they were written.
     pub(crate) fn reconcile(&mut self, ty: Type<'_>) {
-        for owned in self.0.values_mut() {
+        for owned in self.0.values_mut().filter(|owned| !extract::is_reconciled(&owned.fields, ty)) {
             owned.fields = extract::reconciled(&owned.fields, ty);
         }
     }
@@ -141,6 +141,10 @@ impl Managed {
 
     /// Merges the oldest updaters until few enough are left.
     pub(crate) fn cap_updaters(&mut self) {
+        // No object has fewer owners than updaters.
+        if self.0.len() <= MAX_UPDATERS {
+            return;
+        }
         let mut updaters: Vec<(i64, Owner)> = self
             .0
             .iter()

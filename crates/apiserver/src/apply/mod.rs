@@ -37,7 +37,6 @@ mod types;
 mod replay;
 
 use crate::schema::Schema;
-use compare::Changes;
 use fields::{Element, FieldSet};
 use jiff::Timestamp;
 use managed::{Managed, Operation, Owned, Owner};
@@ -127,10 +126,9 @@ pub fn apply(
 ) -> Result<Value, ApplyError> {
     let ty = Type::resource(schema.root());
     readable(applied, ty, writer)?;
-    let live_or_empty = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    let mut managed = Managed::decode(&live_or_empty)?;
+    let mut managed = live.map(Managed::decode).transpose()?.unwrap_or_default();
     managed.reconcile(ty);
-    let bare = without_managed_fields(&live_or_empty);
+    let bare = live.map_or_else(|| Value::Object(Map::new()), without_managed_fields);
     if managed.0.is_empty() && live.is_some() {
         let empty = Value::Object(Map::new());
         let everyone = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
@@ -139,14 +137,16 @@ pub fn apply(
 
     let owner = Owner::new(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
     let last = managed.0.get(&owner).cloned();
-    let wanted = extract::fields(ty, applied).without_trees(&resets(writer));
+    let mut wanted = extract::fields(ty, applied);
+    wanted.remove_trees(&resets(writer));
     let time = last.as_ref().and_then(|l| l.time.clone());
     managed.0.insert(owner.clone(), Owned { fields: wanted, version: writer.api_version.to_owned(), time });
 
     let merged = merge::merge(ty, &bare, applied);
-    let pruned = prune(ty, merged, &managed, last.as_ref());
+    let pruned = prune(ty, merged, &managed, &owner, last.as_ref());
     let changes = compare::changes(ty, &bare, &pruned).without(&resets(writer));
-    let mut conflicts = contested(&managed, &owner, &changes);
+    let changed = changes.set();
+    let mut conflicts = contested(&managed, &owner, &changed);
     if writer.manager == kubectl::MANAGER && !conflicts.is_empty() {
         let allowed = kubectl::last_applied(ty, &bare);
         conflicts.retain(|c| !allowed.contains(&c.field));
@@ -154,10 +154,10 @@ pub fn apply(
     if !force && !conflicts.is_empty() {
         return Err(ApplyError::Conflicts(conflicts));
     }
-    dispossess(&mut managed, Some(&owner), &changes);
+    dispossess(&mut managed, Some(&owner), &changed, &changes.removed);
     // Only now: while pruning, the name an applier gives counts as a field it keeps.
     if let Some(mine) = managed.0.get_mut(&owner) {
-        mine.fields = mine.fields.difference(untracked());
+        mine.fields.subtract(untracked());
     }
     managed.0.retain(|_, owned| !owned.fields.is_empty());
 
@@ -207,39 +207,38 @@ pub fn update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &W
 /// Gives the writer what it changed, and takes that from everyone else.
 fn track(live: &Value, new: &Value, ty: Type<'_>, writer: &Writer<'_>, managed: &mut Managed) {
     let changes = compare::changes(ty, live, new).without(&resets(writer));
-    dispossess(managed, None, &changes);
-    let mine = changes.set().difference(untracked());
-    if mine.is_empty() {
+    let mut fields = changes.set();
+    dispossess(managed, None, &fields, &changes.removed);
+    fields.subtract(untracked());
+    if fields.is_empty() {
         return;
     }
     let owner = Owner::new(writer.manager, Operation::Update, writer.api_version, writer.subresource);
-    let fields = match managed.0.get(&owner) {
-        Some(before) => mine.union(&before.fields),
-        None => mine,
-    };
+    if let Some(before) = managed.0.remove(&owner) {
+        fields.absorb(before.fields);
+    }
     let owned = Owned { fields, version: writer.api_version.to_owned(), time: Some(stamp(writer.now)) };
     managed.0.insert(owner, owned);
 }
 
 /// Takes changed and removed fields from everyone but `keeper`; who has nothing left is gone.
-fn dispossess(managed: &mut Managed, keeper: Option<&Owner>, changes: &Changes) {
-    let changed = changes.set();
+fn dispossess(managed: &mut Managed, keeper: Option<&Owner>, changed: &FieldSet, removed: &FieldSet) {
     for (owner, owned) in &mut managed.0 {
         if Some(owner) != keeper {
-            owned.fields = owned.fields.difference(&changed).difference(&changes.removed);
+            owned.fields.subtract(changed);
+            owned.fields.subtract(removed);
         }
     }
     managed.0.retain(|_, owned| !owned.fields.is_empty());
 }
 
 /// What the change would take from others.
-fn contested(managed: &Managed, mine: &Owner, changes: &Changes) -> Vec<Conflict> {
-    let changed = changes.set();
-    let others = managed.0.iter().filter(|(owner, _)| *owner != mine);
+fn contested(managed: &Managed, mine: &Owner, changed: &FieldSet) -> Vec<Conflict> {
+    let others = managed.0.iter().filter(|(owner, owned)| *owner != mine && owned.fields.meets(changed));
     others
         .flat_map(|(owner, owned)| {
             let described = owner.described();
-            owned.fields.intersection(&changed).paths().into_iter().map(move |field| Conflict {
+            owned.fields.intersection(changed).paths().into_iter().map(move |field| Conflict {
                 message: format!("conflict with {described}"),
                 field,
                 owner: described.clone(),
@@ -249,8 +248,12 @@ fn contested(managed: &Managed, mine: &Owner, changes: &Changes) -> Vec<Conflict
 }
 
 /// Removes what the manager applied last time, does not apply now, and nobody else owns.
-fn prune(ty: Type<'_>, merged: Value, managed: &Managed, last: Option<&Owned>) -> Value {
+fn prune(ty: Type<'_>, merged: Value, managed: &Managed, mine: &Owner, last: Option<&Owned>) -> Value {
     let Some(last) = last.filter(|l| !l.fields.is_empty()) else { return merged };
+    // Who still applies all of it gives nothing up: by far the most applies.
+    if managed.0.get(mine).is_some_and(|now| last.fields.within(&now.fields)) {
+        return merged;
+    }
     let named = |set: &FieldSet| extract::with_named_fields(set, ty);
     let last = named(&last.fields);
     let all = named(&extract::fields(ty, &merged));
@@ -341,11 +344,16 @@ fn is_reset(object: &Value) -> bool {
 }
 
 fn without_managed_fields(object: &Value) -> Value {
-    let mut bare = object.clone();
-    if let Some(meta) = bare.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.remove("managedFields");
-    }
-    bare
+    let Some(body) = object.as_object() else { return object.clone() };
+    let without = |meta: &Map<String, Value>| -> Map<String, Value> {
+        let kept = meta.iter().filter(|(key, _)| *key != "managedFields");
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let members = body.iter().map(|(key, value)| match (key.as_str(), value) {
+        ("metadata", Value::Object(meta)) => (key.clone(), Value::Object(without(meta))),
+        (_, value) => (key.clone(), value.clone()),
+    });
+    Value::Object(members.collect())
 }
 
 /// RFC 3339 in whole seconds, as Kubernetes writes times.

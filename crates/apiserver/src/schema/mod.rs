@@ -48,6 +48,7 @@ use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+pub(crate) use at::At;
 pub use builtin::{builtin, definitions};
 pub(crate) use validate::canonical;
 

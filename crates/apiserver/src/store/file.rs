@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::journal::{Ack, Journal};
-use super::record::{self, Change, Damage, FileKind, FrameBuilder, Record};
+use super::record::{self, Change, Damage, FileKind, FrameBuilder, Known, Record};
 use super::{ChangeType, Event, JournalFailed, Object, Shared};
 
 /// A log is replaced by a snapshot when it is longer than this: at 20,000 writes of 2 KiB a second that is
@@ -250,9 +250,9 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
 /// Reads everything back; returns the log to go on with and how long it is.
 fn recover(dir: &Path, shared: &Shared) -> Result<(File, u64), OpenError> {
     let files = Files::list(dir)?;
-    let mut revision = 0;
+    let (mut revision, mut known) = (0, Known::default());
     if let Some((at, path)) = files.snapshots.last() {
-        load_snapshot(path, shared)?;
+        load_snapshot(path, shared, &mut known)?;
         shared.begin_at(*at);
         revision = *at;
     }
@@ -266,7 +266,7 @@ fn recover(dir: &Path, shared: &Shared) -> Result<(File, u64), OpenError> {
             let why = format!("it begins at revision {first}, and the files before end at {revision}");
             return Err(OpenError::Damaged { path: path.clone(), offset: 0, why });
         }
-        let (through, end) = load_log(path, revision, next.is_none(), shared)?;
+        let (through, end) = load_log(path, revision, next.is_none(), shared, &mut known)?;
         revision = through;
         if next.is_none() {
             let log = OpenOptions::new().append(true).open(path).map_err(failed("open", path))?;
@@ -276,7 +276,7 @@ fn recover(dir: &Path, shared: &Shared) -> Result<(File, u64), OpenError> {
     Ok((new_log(dir, revision + 1)?, record::HEADER_LEN as u64))
 }
 
-fn load_snapshot(path: &Path, shared: &Shared) -> Result<(), OpenError> {
+fn load_snapshot(path: &Path, shared: &Shared, known: &mut Known) -> Result<(), OpenError> {
     let bytes = read(path)?;
     let damaged = |offset: usize, why: &Damage| damaged(path, offset, why);
     record::check_header(FileKind::Snapshot, &bytes).map_err(|d| damaged(0, &d))?;
@@ -288,7 +288,7 @@ fn load_snapshot(path: &Path, shared: &Shared) -> Result<(), OpenError> {
         if payload.is_empty() {
             return Ok(());
         }
-        for record in record::records(payload).map_err(|d| damaged(at, &d))? {
+        for record in record::records(payload, known).map_err(|d| damaged(at, &d))? {
             shared.load(record.table, Arc::new(record.object));
         }
         at += len;
@@ -296,7 +296,13 @@ fn load_snapshot(path: &Path, shared: &Shared) -> Result<(), OpenError> {
 }
 
 /// Replays a log after `revision`; returns the last revision in it and where it ends.
-fn load_log(path: &Path, mut revision: u64, last: bool, shared: &Shared) -> Result<(u64, u64), OpenError> {
+fn load_log(
+    path: &Path,
+    mut revision: u64,
+    last: bool,
+    shared: &Shared,
+    known: &mut Known,
+) -> Result<(u64, u64), OpenError> {
     let bytes = read(path)?;
     if let Err(damage) = record::check_header(FileKind::Log, &bytes) {
         // A log cut within its header was being begun: nothing was in it.
@@ -321,7 +327,7 @@ fn load_log(path: &Path, mut revision: u64, last: bool, shared: &Shared) -> Resu
                 break;
             }
         };
-        for record in record::records(payload).map_err(|d| damaged(path, at, &d))? {
+        for record in record::records(payload, known).map_err(|d| damaged(path, at, &d))? {
             let found = record.object.revision;
             if found <= revision {
                 continue;
@@ -351,7 +357,7 @@ fn replay(record: Record, shared: &Shared) {
         change,
         object,
         previous,
-        frames: Default::default(),
+        frames: super::Frames::default(),
     }));
 }
 

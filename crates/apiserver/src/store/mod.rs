@@ -22,19 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot};
 
 pub use file::OpenError;
 use file::{DEFAULT_ROTATE_BYTES, FileJournal};
 use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
-pub use object::{Ids, Meta, Object};
+pub use object::{Ids, Labels, Meta, Object};
 
 /// How many events are kept for watchers, unless told otherwise. A kube-apiserver keeps at least 100 per
 /// resource; a controller that was away for a minute at 200 writes a second needs 12,000.
 const DEFAULT_LOG_EVENTS: usize = 16_384;
 /// How many bytes the kept events may hold, unless told otherwise: 16,384 objects of 4 KiB.
 const DEFAULT_LOG_BYTES: usize = 64 << 20;
+
+/// How many of the newest events keep their watch lines: those whom a watcher that keeps up has yet to send.
+const NEWS_EVENTS: usize = 1_024;
 
 /// How much history is kept.
 #[derive(Debug, Clone, Copy)]
@@ -99,12 +102,56 @@ pub(crate) struct Event {
     pub(crate) object: Arc<Object>,
     /// The object before the write.
     pub(crate) previous: Option<Arc<Object>>,
-    /// Watch lines, encoded by whichever watcher needs one first and shared by all others.
-    pub(crate) frames: [OnceLock<Bytes>; FRAMES],
+    /// Its watch lines.
+    pub(crate) frames: Frames,
 }
 
-/// Three change types, each with the whole object or its metadata alone.
-pub(crate) const FRAMES: usize = 6;
+/// An event's watch lines, encoded by whichever watcher needs one first and shared by all others while it is
+/// news. Later they would be a second copy of everything the log holds.
+#[derive(Debug, Default)]
+pub(crate) struct Frames(Mutex<Encoded>);
+
+#[derive(Debug)]
+enum Encoded {
+    News(Vec<(FrameKind, Bytes)>),
+    Old,
+}
+
+/// What distinguishes one line of an event from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrameKind {
+    pub(crate) change: ChangeType,
+    /// The metadata instead of the whole object.
+    pub(crate) metadata: bool,
+}
+
+impl Default for Encoded {
+    fn default() -> Self {
+        Encoded::News(Vec::new())
+    }
+}
+
+impl Frames {
+    /// The line of this kind, made if nobody needed it yet.
+    pub(crate) fn get(&self, kind: FrameKind, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut encoded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Encoded::News(known) = &mut *encoded else {
+            drop(encoded);
+            return make();
+        };
+        if let Some((_, line)) = known.iter().find(|(known, _)| *known == kind) {
+            return line.clone();
+        }
+        // Made under the lock: a hundred watchers wake at once, and one of them does the work.
+        let line = make();
+        known.push((kind, line.clone()));
+        line
+    }
+
+    fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Encoded::Old;
+    }
+}
 
 /// A revision below the kept history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -159,15 +206,13 @@ pub(crate) struct Shared {
     writer: Mutex<Writer>,
     visible: RwLock<Visible>,
     limits: Limits,
-    progress: watch::Sender<Progress>,
+    /// Everything up to this revision is durable.
+    durable: AtomicU64,
+    failed: OnceLock<JournalFailed>,
+    /// Threads wait here, with the writer's lock.
     progressed: Condvar,
-}
-
-/// How far durability has come.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) revision: u64,
-    pub(crate) failed: Option<JournalFailed>,
+    /// Tasks wait here, each for its own revision: a sync wakes those it concerns and nobody else.
+    waiters: Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>,
 }
 
 /// A table and a key in it.
@@ -250,7 +295,7 @@ impl Store {
             log_bytes: from.log_bytes,
         };
         store.shared.writer().revision = copy.revision;
-        store.shared.progress.send_replace(Progress { revision: copy.revision, failed: None });
+        store.shared.durable.store(copy.revision, Ordering::Release);
         *store.shared.visible.write().unwrap_or_else(PoisonError::into_inner) = copy;
         store
     }
@@ -300,8 +345,29 @@ impl Store {
     /// Every object whose key starts with `prefix`, at the last visible revision.
     pub(crate) fn list(&self, table: &str, prefix: &str) -> Snapshot {
         let visible = self.shared.visible();
-        let objects = visible.tables.get(table).map(|t| t.under(prefix)).unwrap_or_default();
-        Snapshot { revision: visible.revision, objects }
+        let objects = visible.tables.get(table).map(|t| t.under(prefix).cloned().collect());
+        Snapshot { revision: visible.revision, objects: objects.unwrap_or_default() }
+    }
+
+    /// Up to `max` objects under `prefix` whose keys are after `after`, and how many follow them: a page costs
+    /// what it holds. With `at`, the list as it was then, if the table has not changed since; `None` if it has.
+    pub(crate) fn page(
+        &self,
+        table: &str,
+        prefix: &str,
+        after: &str,
+        max: usize,
+        at: Option<u64>,
+    ) -> Option<(Snapshot, usize)> {
+        let visible = self.shared.visible();
+        let found = visible.tables.get(table);
+        if at.is_some_and(|at| at < visible.compacted || found.is_some_and(|t| t.changed.revision() > at)) {
+            return None;
+        }
+        let mut rest = found.into_iter().flat_map(|table| table.between(prefix, after));
+        let objects = rest.by_ref().take(max).cloned().collect();
+        let snapshot = Snapshot { revision: at.unwrap_or(visible.revision), objects };
+        Some((snapshot, rest.count()))
     }
 
     /// The same at an earlier revision: what is there now with the kept events undone.
@@ -314,7 +380,7 @@ impl Store {
             return Ok(Snapshot { revision, objects: Vec::new() });
         };
         let mut then: BTreeMap<Box<str>, Arc<Object>> =
-            found.under(prefix).into_iter().map(|o| (key(&o.namespace, &o.name), o)).collect();
+            found.under(prefix).map(|o| (key(&o.namespace, &o.name), o.clone())).collect();
         for event in found.log.iter().rev().take_while(|e| e.object.revision > revision) {
             let key = key(&event.object.namespace, &event.object.name);
             if !key.starts_with(prefix) {
@@ -429,7 +495,7 @@ impl Store {
             change,
             object: object.clone(),
             previous,
-            frames: Default::default(),
+            frames: Frames::default(),
         });
         writer.revision = revision;
         match self.journal.append(&event) {
@@ -445,17 +511,16 @@ impl Store {
 
     /// Waits until everything up to `revision` is durable.
     pub(crate) fn wait(&self, revision: u64) -> Result<(), JournalFailed> {
-        if self.shared.progress.borrow().revision >= revision {
+        if self.shared.durable() >= revision {
             return Ok(());
         }
         let mut writer = self.shared.writer();
         loop {
-            let progress = self.shared.progress.borrow().clone();
-            if progress.revision >= revision {
+            if self.shared.durable() >= revision {
                 return Ok(());
             }
-            if let Some(failed) = progress.failed {
-                return Err(failed);
+            if let Some(failed) = self.shared.failed.get() {
+                return Err(failed.clone());
             }
             writer = self.shared.progressed.wait(writer).unwrap_or_else(PoisonError::into_inner);
         }
@@ -463,15 +528,13 @@ impl Store {
 
     /// The same without holding a thread.
     pub(crate) async fn wait_async(&self, revision: u64) -> Result<(), JournalFailed> {
-        if self.shared.progress.borrow().revision >= revision {
-            return Ok(());
-        }
-        let mut progress = self.shared.progress.subscribe();
-        let waited = progress.wait_for(|p| p.revision >= revision || p.failed.is_some()).await;
-        match waited.map(|p| (p.revision, p.failed.clone())) {
-            Ok((reached, _)) if reached >= revision => Ok(()),
-            Ok((_, Some(failed))) => Err(failed),
-            Ok((_, None)) | Err(_) => Err(JournalFailed("the store was closed".into())),
+        let Some(told) = self.shared.waiter(revision) else { return Ok(()) };
+        // Told or dropped, what counts is how far it came.
+        let _ = told.await;
+        match self.shared.failed.get() {
+            _ if self.shared.durable() >= revision => Ok(()),
+            Some(failed) => Err(failed.clone()),
+            None => Err(JournalFailed("the store was closed".into())),
         }
     }
 }
@@ -482,8 +545,46 @@ impl Shared {
             writer: Mutex::default(),
             visible: RwLock::default(),
             limits,
-            progress: watch::Sender::new(Progress::default()),
+            durable: AtomicU64::new(0),
+            failed: OnceLock::new(),
             progressed: Condvar::new(),
+            waiters: Mutex::default(),
+        }
+    }
+
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// What will be told when `revision` is durable or never will be; `None` if it is durable already.
+    fn waiter(&self, revision: u64) -> Option<oneshot::Receiver<()>> {
+        if self.durable() >= revision {
+            return None;
+        }
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        // Asked again under the lock, which whoever moves it on takes afterwards: nobody is overlooked.
+        if self.durable() >= revision || self.failed.get().is_some() {
+            return (self.durable() < revision).then(|| oneshot::channel().1);
+        }
+        let (tell, told) = oneshot::channel();
+        waiters.entry(revision).or_default().push(tell);
+        Some(told)
+    }
+
+    /// Everything up to `revision` is durable: wakes who waits for it.
+    fn advance(&self, revision: u64) {
+        self.durable.store(revision, Ordering::Release);
+        self.progressed.notify_all();
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiters.is_empty() {
+            return;
+        }
+        let later = waiters.split_off(&revision.saturating_add(1));
+        let reached = std::mem::replace(&mut *waiters, later);
+        drop(waiters);
+        for tell in reached.into_values().flatten() {
+            // Whoever went away needs not be told.
+            let _ = tell.send(());
         }
     }
 
@@ -509,8 +610,11 @@ impl Shared {
     fn fail(&self, failed: JournalFailed) {
         let mut writer = self.writer();
         writer.failed = Some(failed.clone());
-        self.progress.send_modify(|p| p.failed = Some(failed));
+        // The first failure counts: nothing is written after it.
+        let _ = self.failed.set(failed);
         self.progressed.notify_all();
+        // Dropping their ends tells them.
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Every visible object with its table.
@@ -536,7 +640,7 @@ impl Shared {
         visible.compacted = revision;
         drop(visible);
         self.writer().revision = revision;
-        self.progress.send_modify(|p| p.revision = revision);
+        self.advance(revision);
     }
 
     /// A write from a log.
@@ -563,8 +667,7 @@ impl Shared {
             }
         }
         drop(visible);
-        self.progress.send_modify(|p| p.revision = last.object.revision);
-        self.progressed.notify_all();
+        self.advance(last.object.revision);
     }
 
     /// Locks are never held across a panic that could leave half a change: see `publish`, `commit`.
@@ -591,6 +694,10 @@ impl Visible {
         }
         table.log.push_back(event.clone());
         self.log.push_back(event.clone());
+        let aged = self.log.len().checked_sub(NEWS_EVENTS + 1).and_then(|at| self.log.get(at));
+        if let Some(aged) = aged {
+            aged.frames.forget();
+        }
         self.log_bytes += event.object.bytes().len();
         self.revision = event.object.revision;
     }
@@ -609,15 +716,17 @@ impl Visible {
 }
 
 impl Table {
-    fn under(&self, prefix: &str) -> Vec<Arc<Object>> {
-        if prefix.is_empty() {
-            return self.objects.values().cloned().collect();
-        }
+    fn under(&self, prefix: &str) -> impl Iterator<Item = &Arc<Object>> {
+        self.between(prefix, "")
+    }
+
+    /// The objects whose keys start with `prefix` and are after `after`, in order.
+    fn between(&self, prefix: &str, after: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let start = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
         self.objects
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(_, object)| object.clone())
-            .collect()
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(move |(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| object)
     }
 }
 

@@ -9,10 +9,13 @@
 //!                              metadata_at┘                          tail_at┘  metadata_end┘             ┘
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// What an object is an instance of.
@@ -47,13 +50,31 @@ pub struct Meta {
     /// `metadata.uid`
     pub uid: String,
     /// `metadata.labels`
-    pub labels: BTreeMap<String, String>,
-    /// The uids in `metadata.ownerReferences`.
-    pub owners: Vec<String>,
+    pub labels: Labels,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// What field selectors may ask beyond name and namespace.
     pub fields: Vec<(Arc<str>, String)>,
+}
+
+/// An object's labels by key. Every object has its own for as long as it lives: two texts each, and no tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| &**value)
+    }
+}
+
+impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
+        let mut pairs: Box<[_]> = pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        pairs.sort_unstable();
+        Labels(pairs)
+    }
 }
 
 /// One version of one object.
@@ -145,6 +166,36 @@ impl Draft {
 }
 
 impl Object {
+    /// An object from bytes that an object gave before. Nothing is encoded anew, and of the content only what
+    /// selection needs is read. `None` if the bytes are laid out differently.
+    pub(crate) fn restore(
+        ids: &Arc<Ids>,
+        revision: u64,
+        bytes: &[u8],
+        fields: &[(Arc<str>, String)],
+    ) -> Option<Object> {
+        let (head, metadata_at, tail_at) = assemble(ids, revision, &[]);
+        let tail = bytes.strip_prefix(&*head)?;
+        let Outline { metadata } = serde_json::from_slice(bytes).ok()?;
+        let meta = Meta {
+            uid: metadata.uid.into_owned(),
+            labels: metadata.labels.into_iter().collect(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            fields: fields.to_vec(),
+        };
+        Some(Object {
+            ids: ids.clone(),
+            namespace: (&*metadata.namespace).into(),
+            name: (&*metadata.name).into(),
+            revision,
+            meta: Arc::new(meta),
+            bytes: Bytes::copy_from_slice(bytes),
+            metadata_at,
+            tail_at,
+            metadata_end: tail_at + end_of_object(tail)?,
+        })
+    }
+
     /// The whole object as JSON.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -183,6 +234,50 @@ impl Object {
             meta: self.meta.clone(),
         }
     }
+}
+
+/// What selection needs of stored bytes.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    metadata: OutlineMeta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OutlineMeta<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(default)]
+    labels: BTreeMap<Box<str>, Box<str>>,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+/// Where the object ends that `text` is the rest of: its closing brace.
+fn end_of_object(text: &[u8]) -> Option<usize> {
+    let (mut depth, mut quoted, mut escaped) = (1_usize, false, false);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// `{"kind":…,"apiVersion":…,`
@@ -224,18 +319,12 @@ fn json(out: &mut Vec<u8>, value: &Value) {
 
 fn meta(metadata: &Map<String, Value>, fields: Vec<(Arc<str>, String)>) -> Meta {
     let labels = metadata.get("labels").and_then(Value::as_object);
-    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     Meta {
         uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
         labels: labels
             .into_iter()
             .flatten()
-            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-            .collect(),
-        owners: owners
-            .into_iter()
-            .flatten()
-            .filter_map(|o| Some(o.get("uid")?.as_str()?.to_owned()))
+            .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
             .collect(),
         deleting: metadata.get("deletionTimestamp").is_some_and(|t| !t.is_null()),
         fields,
@@ -270,7 +359,7 @@ mod tests {
         let mut want = sample();
         want["metadata"]["resourceVersion"] = "17".into();
         assert_eq!(object.value(), want);
-        assert_eq!(object.meta.labels["x"], "y");
+        assert_eq!(object.meta.labels.get("x"), Some("y"));
     }
 
     #[test]
@@ -279,6 +368,26 @@ mod tests {
         let mut want = sample();
         want["metadata"]["resourceVersion"] = "12345".into();
         assert_eq!(object.value(), want);
+    }
+
+    #[test]
+    fn an_object_is_restored_from_its_bytes_as_it_was() {
+        let mut value = sample();
+        value["metadata"]["annotations"] = json!({"a": "}]\\\"{", "\u{202e}": "\n"});
+        value["metadata"]["finalizers"] = json!(["f/g"]);
+        for deleted in [Value::Null, json!("2026-01-01T00:00:00Z")] {
+            value["metadata"]["deletionTimestamp"] = deleted;
+            let fields = vec![(Arc::from("spec.x"), "y".to_owned())];
+            let was = Draft::new(ids(), &value, fields.clone()).at(17);
+            let is = Object::restore(&ids(), 17, was.bytes(), &fields).unwrap();
+            assert_eq!((&is.namespace, &is.name, &is.meta), (&was.namespace, &was.name, &was.meta));
+            assert_eq!(is.bytes(), was.bytes());
+            assert_eq!((is.metadata(), is.without_type()), (was.metadata(), was.without_type()));
+            assert_eq!(is.at(5).bytes(), was.at(5).bytes());
+            assert!(Object::restore(&ids(), 18, was.bytes(), &[]).is_none(), "another revision");
+            let cut = was.bytes().slice(..was.bytes().len() - 1);
+            assert!(Object::restore(&ids(), 17, &cut, &[]).is_none(), "not JSON");
+        }
     }
 
     #[test]

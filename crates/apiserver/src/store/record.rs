@@ -11,6 +11,7 @@
 //! A frame is written only after the one before it is on disk. So a bad frame at the very end is a write
 //! that never was acknowledged, and a bad frame with a good one behind it is damage.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -179,17 +180,17 @@ pub(super) fn any_frame(bytes: &[u8]) -> bool {
 }
 
 /// The records of a payload.
-pub(super) fn records(payload: &[u8]) -> Result<Vec<Record>, Damage> {
+pub(super) fn records(payload: &[u8], known: &mut Known) -> Result<Vec<Record>, Damage> {
     let mut reader = Reader { bytes: payload };
     let mut out = Vec::new();
     while !reader.bytes.is_empty() {
         let record = reader.block().ok_or(Damage::Nonsense("a record is cut"))?;
-        out.push(parse(record)?);
+        out.push(parse(record, known)?);
     }
     Ok(out)
 }
 
-fn parse(record: &[u8]) -> Result<Record, Damage> {
+fn parse(record: &[u8], known: &mut Known) -> Result<Record, Damage> {
     const CUT: Damage = Damage::Nonsense("a field is cut");
     let mut reader = Reader { bytes: record };
     let revision = reader.u64().ok_or(CUT)?;
@@ -206,23 +207,58 @@ fn parse(record: &[u8]) -> Result<Record, Damage> {
     let mut fields = Vec::new();
     for _ in 0..count {
         let label = reader.text().ok_or(CUT)?;
-        fields.push((Arc::from(label), reader.text().ok_or(CUT)?.to_owned()));
+        fields.push((known.text(label), reader.text().ok_or(CUT)?.to_owned()));
     }
     let bytes = reader.block().ok_or(CUT)?;
-    let value: Value =
-        serde_json::from_slice(bytes).map_err(|_| Damage::Nonsense("the object is not JSON"))?;
-    let ids = Ids {
-        group: group.into(),
-        version: version.into(),
-        kind: kind.into(),
-        plural: plural.into(),
-        namespaced,
+    let ids = known.ids([group, version, kind, plural], namespaced);
+    let object = match Object::restore(&ids, revision, bytes, &fields) {
+        Some(object) => object,
+        None => {
+            let value: Value =
+                serde_json::from_slice(bytes).map_err(|_| Damage::Nonsense("the object is not JSON"))?;
+            Draft::new(ids, &value, fields).at(revision)
+        }
     };
-    let draft = Draft::new(Arc::new(ids), &value, fields);
-    if &*draft.namespace != namespace || &*draft.name != name {
+    if &*object.namespace != namespace || &*object.name != name {
         return Err(Damage::Nonsense("the object is not the one its record names"));
     }
-    Ok(Record { table: table.into(), change, object: draft.at(revision) })
+    Ok(Record { table: known.text(table), change, object })
+}
+
+/// What earlier records said: a hundred thousand objects are of a few dozen kinds, and share their names.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    texts: HashSet<Arc<str>>,
+    ids: Vec<Arc<Ids>>,
+}
+
+impl Known {
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(text.clone());
+        text
+    }
+
+    fn ids(&mut self, [group, version, kind, plural]: [&str; 4], namespaced: bool) -> Arc<Ids> {
+        let same = |ids: &&Arc<Ids>| {
+            &*ids.plural == plural
+                && &*ids.group == group
+                && &*ids.version == version
+                && &*ids.kind == kind
+                && ids.namespaced == namespaced
+        };
+        // Records of one kind follow each other, so the last is asked first.
+        if let Some(known) = self.ids.iter().rev().find(same) {
+            return known.clone();
+        }
+        let [group, version, kind, plural] = [group, version, kind, plural].map(|text| self.text(text));
+        let ids = Arc::new(Ids { group, version, kind, plural, namespaced });
+        self.ids.push(ids.clone());
+        ids
+    }
 }
 
 fn block(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -291,7 +327,7 @@ mod tests {
         let bytes = builder.finish();
         let (payload, len) = frame(&bytes).unwrap();
         assert_eq!(len, bytes.len());
-        let records = records(payload).unwrap();
+        let records = records(payload, &mut Known::default()).unwrap();
         assert_eq!(records.len(), 2);
         assert_eq!(records[0].object.value(), object("a").value());
         assert_eq!(records[0].object.ids, object("a").ids);

@@ -74,9 +74,9 @@ pub fn metadata(object: &Value, rules: Metadata) -> Vec<FieldError> {
 /// What an update may not change in `metadata`.
 pub fn metadata_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let text = |object: &Value, key: &str| {
-        object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or(Value::Null)
-    };
+    fn text<'a>(object: &'a Value, key: &str) -> &'a Value {
+        object.get("metadata").and_then(|metadata| metadata.get(key)).unwrap_or(&Value::Null)
+    }
     if let (Some(now), Some(before)) = (text(new, "generation").as_i64(), text(old, "generation").as_i64())
         && now < before
     {
@@ -87,7 +87,7 @@ pub fn metadata_update(new: &Value, old: &Value) -> Vec<FieldError> {
     {
         let (now, before) = (text(new, key), text(old, key));
         if now != before {
-            errors.push(FieldError::invalid(format!("metadata.{key}"), &now, "field is immutable"));
+            errors.push(FieldError::invalid(format!("metadata.{key}"), now, "field is immutable"));
         }
     }
     if !text(old, "deletionTimestamp").is_null() {

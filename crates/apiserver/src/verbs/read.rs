@@ -85,6 +85,9 @@ pub(super) fn page(core: &Core, call: &Call<'_>, options: &ListOptions) -> Resul
     if token.is_some() && options.version.is_some_and(|version| version > 0) {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
+    if let Some(page) = plain_page(core, call, options, token.as_ref())? {
+        return Ok(page);
+    }
     let snapshot = snapshot(core, call, options, token.as_ref())?;
     let start = token.as_ref().map_or("", |t| t.after.as_str());
     let mut items = Vec::new();
@@ -100,6 +103,35 @@ pub(super) fn page(core: &Core, call: &Call<'_>, options: &ListOptions) -> Resul
     // With a selector a real server does not know how many will follow, and does not say.
     let remaining = (remaining > 0 && options.selector.is_empty()).then_some(remaining);
     Ok(List { revision: snapshot.revision, items, next, remaining })
+}
+
+/// A page of everything there is, read as such: without a selector nothing else need be looked at. `None` if
+/// it is not as simple as that.
+fn plain_page(
+    core: &Core,
+    call: &Call<'_>,
+    options: &ListOptions,
+    token: Option<&Token>,
+) -> Result<Option<List>, Status> {
+    if options.limit == 0 || !options.selector.is_empty() || options.exact {
+        return Ok(None);
+    }
+    let current = core.store.revision();
+    let at = token.and_then(|token| token.revision);
+    if let Some(asked) = at.or(options.version).filter(|v| *v > current) {
+        return Err(Status::too_large_version(asked, current));
+    }
+    let prefix = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
+    let after = token.map_or("", |token| token.after.as_str());
+    let page = core.store.page(&call.resource.table, &prefix, after, options.limit, at);
+    Ok(page.map(|(snapshot, remaining)| {
+        let next = snapshot.objects.last().filter(|_| remaining > 0).map(|last| {
+            let after = key(&last.namespace, &last.name).into();
+            Token { revision: Some(snapshot.revision), after }.write()
+        });
+        let remaining = (remaining > 0).then_some(remaining);
+        List { revision: snapshot.revision, items: snapshot.objects, next, remaining }
+    }))
 }
 
 fn snapshot(

@@ -287,17 +287,15 @@ fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
     if !resource.rules.generation {
         return;
     }
-    let desired = |object: &Value| -> Vec<(String, Value)> {
+    fn desired(object: &Value, with_status: bool) -> impl Iterator<Item = (&String, &Value)> {
         let body = object.as_object().into_iter().flatten();
-        body.filter(|(key, _)| match key.as_str() {
+        body.filter(move |(key, _)| match key.as_str() {
             "metadata" | "kind" | "apiVersion" => false,
-            "status" => !resource.status,
+            "status" => with_status,
             _ => true,
         })
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
-    };
-    if desired(new) != desired(old) {
+    }
+    if !desired(new, !resource.status).eq(desired(old, !resource.status)) {
         let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
         metadata::of(new).insert("generation".into(), before.saturating_add(1).into());
     }

@@ -1,8 +1,8 @@
 //! How do the Workflows of a plan run on this machine?
 //!
 //! An API server in memory, the machines that make Jobs of Workflows and Pods of Jobs, and the runner that makes
-//! processes of Pods: what `pawl up` runs, in this process, without a socket and without anything left behind. GitHub
-//! is not asked, so a Workflow is made only when its turn has come, and no check run is.
+//! processes of Pods: what `pawl up` runs, in this process, without a socket and without anything left behind. No
+//! Repository stands behind the Branch, so GitHub is not asked. A Workflow is made when its turn has come.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,12 +19,14 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use pawl_api::git::{Branch, Workflow, WorkflowPhase, branch, workflow, workflow_template};
 use pawl_api::meta::{Kind, Phase as _, Reason};
+use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{RealEnv, Server};
 use pawl_engine::Engine;
 use pawl_machines::cluster;
 use pawl_machines::git::matching;
 use pawl_machines::git::workflow::Workflows;
 use pawl_machines::git::workflow_template::Templates;
+use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::{Isolation, LogOptions, Logs, Runner, masked};
 use serde_json::Value;
@@ -36,6 +38,7 @@ use super::report::FailedContainer;
 use super::schedule::{End, Schedule};
 use super::templates::{self, NAMESPACE};
 use crate::stop::Stop;
+use crate::up::make_namespace;
 
 /// The claim by which containers mount the checkout.
 const CLAIM: &str = "checkout";
@@ -78,6 +81,7 @@ impl World {
             installed.map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
         }
         let world = Self { client: kube::Client::new(server.service(), NAMESPACE), isolation };
+        make_namespace(&world.client, SYSTEM_NAMESPACE).await?;
         for (kind, manifest) in &plan.manifests.objects {
             let name = manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
             let spec = plan.manifests.templates.get(name).filter(|_| *kind == workflow_template::KIND);
@@ -100,6 +104,7 @@ impl World {
             .machines(cluster::machines())
             .machine(AnyMachine::new(Templates))
             .machine(AnyMachine::new(Workflows::default()))
+            .machine(AnyMachine::new(Reaper))
             .build()?;
         let own = std::env::current_exe().context("find this executable")?;
         let mut options = pawl_runner::Options::new(directory, own);

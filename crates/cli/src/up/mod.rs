@@ -133,7 +133,7 @@ fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Insta
 }
 
 /// Where the locks are kept.
-async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
+pub(crate) async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
     let api: kube::Api<pawl_api::k8s::Namespace> = kube::Api::all(client.clone());
     let namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
     match api.create(&kube::api::PostParams::default(), &namespace).await {

@@ -6,7 +6,7 @@
 //!     └── a create's fate is not known, or an id is gone ─────┘
 //! ```
 //! Only this App makes check runs that it finds again, and only through here, so what was listed once stays true as long
-//! as every create of ours is heard of.
+//! as every create of ours is heard of. Creates for one commit do not wait for each other: one that hangs holds up nobody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,35 +23,68 @@ use super::wire;
 const MAX_COMMITS: usize = 256;
 
 type ByExternalId = BTreeMap<String, CheckRunRef>;
-/// `None`: not read, or no longer believed. Held while it is read, so that all who need it wait for one list.
-type OfCommit = Arc<tokio::sync::Mutex<Option<ByExternalId>>>;
 
-/// Check runs of ours that are known, by commit.
+/// Check runs of ours that are known, by commit; those used least lately go first.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    commits: Mutex<Remembered>,
+    commits: Mutex<(u64, BTreeMap<String, (u64, Arc<OfCommit>)>)>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
-    by_sha: BTreeMap<String, (u64, OfCommit)>,
-    uses: u64,
+struct OfCommit {
+    /// Held while GitHub is asked for the list, so that all who need it wait for one.
+    listing: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What was answered to us. A list that was asked for before may lack it.
+    told: ByExternalId,
+    /// `None`: not read, or no longer believed.
+    listed: Option<ByExternalId>,
+}
+
+impl Known {
+    /// `None`: nobody can say.
+    fn find(&self, key: &str) -> Option<Option<CheckRunRef>> {
+        let told = self.told.get(key).copied();
+        told.map(Some).or_else(|| self.listed.as_ref().map(|listed| listed.get(key).copied()))
+    }
+
+    fn doubt(&mut self) {
+        self.listed = None;
+    }
 }
 
 impl Runs {
-    fn of(&self, sha: &str) -> OfCommit {
-        let mut remembered = lock(&self.commits);
-        remembered.uses += 1;
-        let now = remembered.uses;
-        let (used, of_commit) = remembered.by_sha.entry(sha.to_owned()).or_default();
-        *used = now;
+    fn of(&self, sha: &str) -> Arc<OfCommit> {
+        let mut commits = lock(&self.commits);
+        let (uses, by_sha) = &mut *commits;
+        *uses += 1;
+        let (used, of_commit) = by_sha.entry(sha.to_owned()).or_default();
+        *used = *uses;
         let of_commit = Arc::clone(of_commit);
-        if remembered.by_sha.len() > MAX_COMMITS {
-            let oldest =
-                remembered.by_sha.iter().min_by_key(|(_, (used, _))| *used).map(|(sha, _)| sha.clone());
-            oldest.and_then(|sha| remembered.by_sha.remove(&sha));
+        if by_sha.len() > MAX_COMMITS {
+            let oldest = by_sha.iter().min_by_key(|(_, (used, _))| *used).map(|(sha, _)| sha.clone());
+            oldest.and_then(|sha| by_sha.remove(&sha));
         }
         of_commit
+    }
+}
+
+/// A create is under way. Unless its answer is heard, what was listed is not believed any longer: also if whoever waits
+/// for the answer goes away.
+struct UnderWay<'a> {
+    of_commit: &'a OfCommit,
+    is_heard: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_heard {
+            lock(&self.of_commit.known).doubt();
+        }
     }
 }
 
@@ -61,9 +94,7 @@ impl Client {
     /// # Errors
     /// When GitHub did not say.
     pub async fn find_check_run(&self, sha: &str, external_id: &str) -> Result<Option<CheckRunRef>, Error> {
-        let of_commit = self.shared.runs.of(sha);
-        let mut known = of_commit.lock().await;
-        Ok(self.known(&mut known, sha).await?.get(external_id).copied())
+        self.look(&self.shared.runs.of(sha), sha, external_id).await
     }
 
     /// Makes a check run unless one with its key is there; then that one stays as it is.
@@ -72,26 +103,16 @@ impl Client {
     /// When GitHub did not say whether there is one, or did not take the new one.
     pub async fn ensure_check_run(&self, run: &CheckRun) -> Result<CheckRunRef, Error> {
         let of_commit = self.shared.runs.of(&run.sha);
-        let mut known = of_commit.lock().await;
-        if let Some(found) = self.known(&mut known, &run.sha).await?.get(&run.external_id) {
-            return Ok(*found);
+        if let Some(found) = self.look(&of_commit, &run.sha, &run.external_id).await? {
+            return Ok(found);
         }
-        // Until its answer is heard, nothing is known: also if whoever waits for it goes away.
-        let mut before = known.take().unwrap_or_default();
-        match self.post_check_run(run).await {
-            Ok(made) => {
-                before.insert(run.external_id.clone(), made);
-                *known = Some(before);
-                Ok(made)
-            }
-            Err(error) => {
-                *known = match error.fate() {
-                    Fate::NotCarriedOut => Some(before),
-                    Fate::Unknown => None,
-                };
-                Err(error)
-            }
+        let mut under_way = UnderWay { of_commit: &of_commit, is_heard: false };
+        let made = self.post_check_run(run).await;
+        under_way.is_heard = made.as_ref().map_or_else(|error| error.fate() == Fate::NotCarriedOut, |_| true);
+        if let Ok(made) = &made {
+            lock(&of_commit.known).told.insert(run.external_id.clone(), *made);
         }
+        made
     }
 
     /// Changes a check run. Sending the same twice is harmless.
@@ -101,29 +122,33 @@ impl Client {
     pub async fn update_check_run(&self, id: i64, run: &CheckRun) -> Result<CheckRunRef, Error> {
         let updated = self.patch_check_run(id, run).await;
         let of_commit = self.shared.runs.of(&run.sha);
-        let mut known = of_commit.lock().await;
+        let mut known = lock(&of_commit.known);
         match &updated {
-            Ok(made) => {
-                known.as_mut().and_then(|known| known.insert(run.external_id.clone(), *made));
+            Ok(now) => {
+                known.told.insert(run.external_id.clone(), *now);
             }
             // Whether it is there, or how it stands, has to be seen again.
             Err(error) if error.fate() == Fate::Unknown || matches!(error, Error::Gone { .. }) => {
-                *known = None
+                known.told.remove(&run.external_id);
+                known.doubt();
             }
             Err(_) => {}
         }
         updated
     }
 
-    async fn known<'a>(
-        &self,
-        known: &'a mut Option<ByExternalId>,
-        sha: &str,
-    ) -> Result<&'a ByExternalId, Error> {
-        if known.is_none() {
-            *known = Some(self.for_reports().list_check_runs(sha).await?);
+    async fn look(&self, of_commit: &OfCommit, sha: &str, key: &str) -> Result<Option<CheckRunRef>, Error> {
+        if let Some(found) = lock(&of_commit.known).find(key) {
+            return Ok(found);
         }
-        Ok(known.get_or_insert_default())
+        let _one_at_a_time = of_commit.listing.lock().await;
+        if let Some(found) = lock(&of_commit.known).find(key) {
+            return Ok(found);
+        }
+        let listed = self.for_reports().list_check_runs(sha).await?;
+        let mut known = lock(&of_commit.known);
+        known.listed = Some(listed);
+        Ok(known.find(key).flatten())
     }
 
     /// Of several with one key the oldest is the one: later ones were made by mistake.

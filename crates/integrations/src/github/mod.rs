@@ -23,6 +23,7 @@ pub mod contract;
 pub mod error;
 pub mod fake;
 pub mod limits;
+mod metrics;
 mod pages;
 pub mod port;
 mod reading;

@@ -106,15 +106,17 @@ impl Client {
 
     /// Comments on issues and pull requests made or edited since, oldest first.
     pub async fn comments(&self, since: Timestamp) -> Result<Vec<Comment>, Error> {
+        // GitHub tells time in seconds; one comment too many is harmless.
+        let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
         let since = escaped(&since.to_string());
         let query = format!("sort=updated&direction=asc&since={since}&per_page={PER_PAGE}");
         let path = format!("{}?{query}", self.path(&["issues", "comments"]));
         let pages: Vec<Vec<wire::IssueComment>> = self.all(Endpoint::Comments, path).await?;
-        let mut comments: Vec<Comment> =
-            pages.into_iter().flatten().filter_map(wire::IssueComment::comment).collect();
-        // An edit while pages were read moves a comment to the end, and another one may be seen twice.
+        // An edit while pages are read moves a comment to the end: it may be seen twice, and the later one counts.
+        let seen = pages.into_iter().flatten().filter_map(wire::IssueComment::comment);
+        let latest: BTreeMap<i64, Comment> = seen.map(|comment| (comment.id, comment)).collect();
+        let mut comments: Vec<Comment> = latest.into_values().collect();
         comments.sort_by_key(|comment| (comment.updated_at, comment.id));
-        comments.dedup_by_key(|comment| comment.id);
         Ok(comments)
     }
 

@@ -50,22 +50,25 @@ pub enum Broken {
 
 /// TLS cannot be set up on this machine.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    #[error("cannot set up TLS: {0}")]
-    Tls(#[from] rustls::Error),
-    #[error("cannot read the system's root certificates: {0}")]
-    Roots(std::io::Error),
-}
+#[error("cannot set up TLS: {0}")]
+pub struct SetupError(#[from] rustls::Error);
 
 /// HTTPS with the system's root certificates. One is enough for all Repositories: it keeps connections.
 ///
+/// A machine without root certificates may still do everything else: only what goes to GitHub fails there, and says so.
+///
 /// # Errors
-/// When the machine has no root certificates.
+/// When TLS itself is no use.
 pub fn https() -> Result<Transport, SetupError> {
-    let builder = rustls::ClientConfig::builder_with_provider(crypto())
-        .with_safe_default_protocol_versions()?
-        .with_native_roots()
-        .map_err(SetupError::Roots)?;
+    let builder =
+        || rustls::ClientConfig::builder_with_provider(crypto()).with_safe_default_protocol_versions();
+    let builder = match builder()?.with_native_roots() {
+        Ok(builder) => builder,
+        Err(error) => {
+            tracing::warn!(%error, "this machine trusts no certificate authority: GitHub cannot be reached over TLS");
+            builder()?.with_root_certificates(rustls::RootCertStore::empty())
+        }
+    };
     Ok(with_tls(builder.with_no_client_auth(), REQUEST_TIMEOUT))
 }
 

@@ -216,3 +216,21 @@ impl Secrets for SlowDrawer {
         })
     }
 }
+
+#[test]
+fn what_each_repository_costs_can_be_watched() {
+    let ground = Ground::new();
+    let (port, _) = port(&ground);
+    ask(&port, Ask::Branches).unwrap();
+    ask(&port, Ask::Branches).unwrap();
+    let metrics = pawl_engine::metrics::Metrics::default();
+    metrics.with_registry(|registry| registry.register_collector(Box::new(Arc::new(port))));
+    let text = metrics.exposition();
+    for line in [
+        r#"pawl_github_requests_total{repository="acme/infra",uid="u1",for="branches",ended="not-modified"} 1"#,
+        r#"pawl_github_requests_total{repository="acme/infra",uid="u1",for="token",ended="answered"} 1"#,
+        r#"pawl_github_rate_limit_remaining{repository="acme/infra",uid="u1"} 4999"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}

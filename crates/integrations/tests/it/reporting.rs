@@ -1,13 +1,17 @@
 //! What is reported is reported once (I7), whatever becomes of the answer.
 
-use http::Method;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Request};
 use pawl_integrations::github::error::Fate;
 use pawl_integrations::github::fake::{Effect, Fault, Trouble};
-use pawl_integrations::github::{Endpoint, Error};
+use pawl_integrations::github::{Client, Endpoint, Error, Transport};
 use pawl_machines::failure::Category;
 use pawl_machines::git::github::{CheckState, CommitStatus, Conclusion, StatusState};
 
-use crate::ground::{Ground, check_run, now};
+use crate::ground::{Ground, app, check_run, now};
 
 #[test]
 fn a_check_run_goes_from_queued_to_concluded() {
@@ -90,19 +94,50 @@ fn i7_whatever_becomes_of_a_create_there_is_one_check_run_in_the_end() {
     }
 }
 
-#[test]
-fn i7_a_create_that_nobody_waited_for_is_looked_for() {
+#[tokio::test]
+async fn i7_a_create_that_nobody_waited_for_is_looked_for() {
     let ground = Ground::new();
-    let client = ground.client();
+    let (client, gate) = gated(&ground);
     let run = check_run(&ground.head(), "w1-1");
-    now(client.find_check_run(&ground.head(), "w1-1")).unwrap();
-    // Sent by another hand, as a dropped future's request would have been.
-    now(ground.client().ensure_check_run(&run)).unwrap();
-    ground.fake.order(Fault::on(&Method::POST, "/check-runs", Trouble::Hang));
-    let error = now(client.ensure_check_run(&run)).unwrap_err();
-    assert_eq!(error.fate(), Fate::Unknown);
-    now(client.ensure_check_run(&run)).unwrap();
+    assert_eq!(client.find_check_run(&ground.head(), "w1-1").await.unwrap(), None);
+    gate.store(true, Ordering::SeqCst);
+    let mut waiting = Box::pin(client.ensure_check_run(&run));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    drop(waiting);
+    gate.store(false, Ordering::SeqCst);
+    client.ensure_check_run(&run).await.unwrap();
     assert_eq!(ground.runs_made()["w1-1"], 1);
+}
+
+#[tokio::test]
+async fn a_create_that_hangs_holds_up_nobody_else_of_its_commit() {
+    let ground = Ground::new();
+    let (client, gate) = gated(&ground);
+    client.find_check_run(&ground.head(), "w1-1").await.unwrap();
+    gate.store(true, Ordering::SeqCst);
+    let slow = check_run(&ground.head(), "w1-1");
+    let mut waiting = Box::pin(client.ensure_check_run(&slow));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    gate.store(false, Ordering::SeqCst);
+    client.ensure_check_run(&check_run(&ground.head(), "w2-1")).await.unwrap();
+    assert_eq!(client.budget().of(Endpoint::CheckRuns).sent, 1);
+}
+
+/// A client whose writes are carried out, and whose answers do not come while the gate is closed.
+fn gated(ground: &Ground) -> (Client, Arc<AtomicBool>) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let (gate, inner) = (Arc::clone(&closed), ground.transport.clone());
+    let transport = Transport::new(tower::service_fn(move |request: Request<Bytes>| {
+        let (gate, inner) = (Arc::clone(&gate), inner.clone());
+        async move {
+            let answer = tower::ServiceExt::oneshot(inner, request).await;
+            if gate.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            answer
+        }
+    }));
+    (ground.client_through(transport, app()), closed)
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
 use pawl_integrations::github::client::Parts;
 use pawl_integrations::github::fake::{self, Fault, Trouble};
 use pawl_integrations::github::{Address, Client, Error, transport};
@@ -85,4 +86,22 @@ async fn a_certificate_that_we_do_not_trust_gets_no_token() {
     let error = client(&ground, &url, other).branches().await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error}");
     assert_eq!(ground.fake.requests(), 0);
+}
+
+#[tokio::test]
+async fn somebody_at_a_shell_can_push_and_is_told_what_is_wrong() {
+    let ground = Ground::new();
+    let (url, tls) = served(&ground).await;
+    let transport = transport::with_tls(tls, Duration::from_secs(10));
+    let people = url.replace("/api/v3", "/people");
+    let said = async |deed: &'static str| {
+        let request = Request::post(people.as_str()).body(Bytes::from_static(deed.as_bytes())).unwrap();
+        let answer = tower::ServiceExt::oneshot(transport.clone(), request).await.unwrap();
+        (answer.status().as_u16(), String::from_utf8(answer.body().to_vec()).unwrap())
+    };
+    let push = r#"{"do": "push", "repository": "acme/infra", "branch": "main", "put": {"a/x.tf": "1"}}"#;
+    let (status, body) = said(push).await;
+    assert_eq!((status, body.contains(&ground.head())), (200, true));
+    let (status, body) = said(r#"{"do": "push", "repository": "acme/other", "branch": "main"}"#).await;
+    assert_eq!((status, body.contains("there is no repository acme/other")), (400, true));
 }

@@ -39,7 +39,7 @@ impl Lab {
         let client = kube::Client::new(server.service(), "default");
         let clock = Arc::new(VirtualClock::starting_at(epoch));
         let engine = Engine::builder(client.clone())
-            .machines(pawl_machines::git::machines(pawl_api::pawl::SYSTEM_NAMESPACE))
+            .machines(pawl_machines::git::machines("pawl-system"))
             .clock(clock.clone())
             .build()
             .unwrap();

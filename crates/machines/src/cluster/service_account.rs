@@ -75,7 +75,7 @@ impl Machine for RootCertificates {
             name: "root-ca",
             primary: Primary::One(NAMESPACE),
             depth: Depth::Full,
-            watches: vec![Watch::other(CONFIG_MAP, home_of_certificate)],
+            watches: vec![Watch::other(CONFIG_MAP, home_of_certificate).named(ROOT_CA)],
             finalizer: None,
             phases: None,
             writes: vec![Write::main(CONFIG_MAP, &["create", "patch"])],

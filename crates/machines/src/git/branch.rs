@@ -13,6 +13,7 @@
 mod aggregate;
 mod attempts;
 mod evaluate;
+mod wakes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -127,9 +128,9 @@ impl Machine for Branches {
             depth: Depth::Full,
             watches: vec![
                 Watch::owned(workflow::KIND),
-                Watch::other(KIND, at_the_same_commit).by_labels(&[labels::SHA]),
-                Watch::other(repository::KIND, waiting_for_it),
-                Watch::other(workflow_template::KIND, with_a_pull_request),
+                Watch::other(KIND, wakes::at_the_same_commit).by_labels(&[labels::SHA]),
+                Watch::other(repository::KIND, wakes::waiting_for_it),
+                Watch::other(workflow_template::KIND, wakes::with_a_pull_request),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
             ],
             finalizer: Some(finalizers::BRANCH),
@@ -495,44 +496,6 @@ fn result_of(object: &Object) -> Option<BranchResult> {
             message: format!("{} is evaluated", branch.spec.name),
         }),
     }
-}
-
-fn at_the_same_commit(changed: &Object, view: &dyn View) -> Vec<Key> {
-    let Some(sha) = changed.label(labels::SHA) else { return vec![] };
-    others_at(view, changed, sha).iter().map(|other| other.key()).collect()
-}
-
-/// A Repository changes with every look at GitHub that finds something; few of its Branches wait for that.
-fn waiting_for_it(repository: &Object, view: &dyn View) -> Vec<Key> {
-    let mut all = view.owned(&KIND, repository.uid());
-    all.retain(|object| {
-        object.parse::<Branch>().map_or(true, |branch| {
-            let sha = branch.spec.sha.as_str();
-            let result = branch.status.as_ref().and_then(|status| status.result.as_ref());
-            let state = result.filter(|result| result.sha == sha).map(|result| result.state);
-            object.annotation(annotations::LAST_SHA) != Some(sha)
-                || match state {
-                    // Its rules may have changed.
-                    Some(ResultState::ActionRequired | ResultState::Denied | ResultState::Skipped) => true,
-                    // A commit waits for the cursor to pass it.
-                    Some(ResultState::Succeeded | ResultState::Failed | ResultState::Cancelled) => {
-                        branch.spec.sequence.is_some()
-                    }
-                    Some(ResultState::Running) | None => false,
-                }
-        })
-    });
-    all.iter().map(|object| object.key()).collect()
-}
-
-/// A template that is to be run for open pull requests too.
-fn with_a_pull_request(template: &Object, view: &dyn View) -> Vec<Key> {
-    if !template.parse::<WorkflowTemplate>().is_ok_and(|template| template.spec.backfill) {
-        return vec![];
-    }
-    let mut all = view.list(&KIND, template.namespace());
-    all.retain(|object| object.parse::<Branch>().is_ok_and(|branch| branch.spec.pull_request().is_some()));
-    all.iter().map(|object| object.key()).collect()
 }
 
 #[cfg(test)]

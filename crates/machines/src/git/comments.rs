@@ -151,10 +151,15 @@ fn one(
     let permission = Call::new(account, Ask::Permission { login: comment.author.clone() });
     match answers.get(&permission) {
         None => return outcome.asks.push(permission),
-        Some(Ok(reply)) => match &**reply {
-            outside::Reply::GitHub(Reply::Permission(Permission::Write | Permission::Admin)) => {}
-            _ => return ignored(comment, command, "needs write permission", outcome),
-        },
+        Some(Ok(reply)) => {
+            let may_write = matches!(
+                &**reply,
+                outside::Reply::GitHub(Reply::Permission(Permission::Write | Permission::Admin))
+            );
+            if !may_write {
+                return ignored(comment, command, "needs write permission", outcome);
+            }
+        }
         Some(Err(failure)) => match failure.category {
             Category::Transient | Category::Conflict => {
                 outcome.unheard = true;

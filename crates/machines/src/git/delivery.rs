@@ -5,10 +5,12 @@
 //!
 //! ```text
 //! push, pull_request, issue_comment, check_suite ─▶ every matching Repository is to look now
-//! check_run rerequested, requested_action        ─▶ its Workflow is to run again
+//! check_run rerequested, requested_action        ─▶ its Workflow is to run again, or the commit if that is gone
 //! check_suite rerequested                        ─▶ all Workflows of that commit are to run again
 //! ping, anything else                            ─▶ nothing
 //! ```
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use pawl_api::git::{Repository, Workflow, annotations, labels, repository, workflow};
@@ -28,8 +30,8 @@ pub enum Delivery {
     Unused,
     /// The repository may have changed.
     Changed { owner: String, name: String },
-    /// Somebody wants a check run again. `external_id` is ours, if the check run is.
-    RerunCheck { owner: String, name: String, check_run_id: i64, external_id: String },
+    /// Somebody wants a check run of a commit again. `external_id` is ours, if the check run is.
+    RerunCheck { owner: String, name: String, check_run_id: i64, external_id: String, sha: String },
     /// Somebody wants all checks of a commit again.
     RerunCommit { owner: String, name: String, sha: String },
 }
@@ -74,6 +76,8 @@ struct OwnerPart {
 struct CheckRunPart {
     id: i64,
     external_id: Option<String>,
+    #[serde(default)]
+    head_sha: String,
 }
 
 #[derive(Deserialize)]
@@ -95,13 +99,14 @@ pub fn read(event: &str, body: &[u8]) -> Result<Delivery, Unreadable> {
     let Body { repository: RepositoryPart { name, owner: OwnerPart { login: owner } }, action, .. } = body;
     Ok(match (event, action.as_str()) {
         ("check_run", "rerequested" | "requested_action") => {
-            let CheckRunPart { id, external_id } =
+            let CheckRunPart { id, external_id, head_sha: sha } =
                 body.check_run.ok_or_else(|| unreadable("it has no check_run".to_owned()))?;
             Delivery::RerunCheck {
                 owner,
                 name,
                 check_run_id: id,
                 external_id: external_id.unwrap_or_default(),
+                sha,
             }
         }
         ("check_suite", "rerequested") => {
@@ -119,21 +124,33 @@ pub fn read(event: &str, body: &[u8]) -> Result<Delivery, Unreadable> {
 /// asks for the same re-run.
 pub fn nudges(asked: &Delivery, delivery: &str, view: &dyn View, now: Timestamp) -> Vec<Nudge> {
     let delivery: String = delivery.chars().filter(|c| !c.is_control()).take(MAX_ID_CHARS).collect();
+    let mut gone = None;
     let (owner, name, mut nudges) = match asked {
         Delivery::Unused => return Vec::new(),
         Delivery::Changed { owner, name } => (owner, name, Vec::new()),
-        Delivery::RerunCheck { owner, name, check_run_id, external_id } => {
-            let uid = external_id.split('/').next().unwrap_or_default();
-            let found = view.by_uid(&workflow::KIND, uid).filter(|_| !uid.is_empty());
-            let mine = found.filter(|object| is_of(object.parse::<Workflow>().ok().as_deref(), owner, name));
-            let rerun = mine.map(|object| rerun(object.reference(), *check_run_id, &delivery));
-            (owner, name, rerun.into_iter().collect())
+        Delivery::RerunCheck { owner, name, check_run_id, external_id, sha } => {
+            let reruns = match ours(external_id) {
+                None => vec![],
+                Some(Ours::Run(uid)) => {
+                    let found = view.by_uid(&workflow::KIND, uid);
+                    let mine =
+                        found.filter(|one| is_of(one.parse::<Workflow>().ok().as_deref(), owner, name));
+                    mine.map(|one| rerun(one.reference(), *check_run_id, &delivery)).into_iter().collect()
+                }
+                Some(Ours::Aggregate) => of_commit(view, owner, name, sha, &delivery),
+            };
+            // A finished commit of the default branch leaves nothing behind; its Repository knows what to do.
+            gone = Some(sha).filter(|sha| reruns.is_empty() && is_sha(sha) && ours(external_id).is_some());
+            (owner, name, reruns)
         }
         Delivery::RerunCommit { owner, name, sha } => {
             (owner, name, of_commit(view, owner, name, sha, &delivery))
         }
     };
-    let requested = json!({"metadata": {"annotations": {annotations::SYNC_REQUESTED_AT: now.to_string()}}});
+    let rerun = gone.map(|sha| (annotations::RERUN, format!("{sha}@{delivery}")));
+    let now = (annotations::SYNC_REQUESTED_AT, now.to_string());
+    let asked: BTreeMap<&str, String> = rerun.into_iter().chain([now]).collect();
+    let requested = json!({"metadata": {"annotations": asked}});
     for object in view.list(&repository::KIND, None) {
         let Ok(known) = object.parse::<Repository>() else { continue };
         // GitHub's names know no case.
@@ -144,9 +161,29 @@ pub fn nudges(asked: &Delivery, delivery: &str, view: &dyn View, now: Timestamp)
     nudges
 }
 
+/// Which of our check runs an `external_id` means.
+enum Ours<'a> {
+    /// `<uid>/<attempt>`: one Workflow's.
+    Run(&'a str),
+    /// `<uid>:<sha>`: that of a Repository's commit.
+    Aggregate,
+}
+
+fn ours(external_id: &str) -> Option<Ours<'_>> {
+    let run = external_id
+        .split_once('/')
+        .filter(|(uid, attempt)| !uid.is_empty() && attempt.parse::<i32>().is_ok_and(|attempt| attempt > 0));
+    let aggregate = external_id.split_once(':').filter(|(uid, sha)| !uid.is_empty() && is_sha(sha));
+    run.map(|(uid, _)| Ours::Run(uid)).or(aggregate.map(|_| Ours::Aggregate))
+}
+
+fn is_sha(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
 /// Every newest attempt of a commit: older ones were asked for again already.
 fn of_commit(view: &dyn View, owner: &str, name: &str, sha: &str, delivery: &str) -> Vec<Nudge> {
-    let mut newest = std::collections::BTreeMap::new();
+    let mut newest = BTreeMap::new();
     for object in view.labelled(&workflow::KIND, labels::SHA, sha) {
         let Ok(workflow) = object.parse::<Workflow>() else { continue };
         let Some(id) = workflow.status.as_ref().and_then(|status| status.check_run_id) else { continue };
@@ -245,6 +282,26 @@ mod tests {
         let foreign = json!({"action": "rerequested", "check_run": {"id": 41, "external_id": "foreign/1"}});
         let delivery = read("check_run", &body(foreign)).unwrap();
         assert!(!written(&delivery).iter().any(|line| line.contains("rerun")));
+    }
+
+    #[test]
+    fn a_check_run_whose_workflow_is_gone_asks_its_repository_and_one_that_is_not_ours_nobody() {
+        let ask = |external_id: &str, sha: &str| {
+            let check = json!({"action": "rerequested",
+                "check_run": {"id": 41, "external_id": external_id, "head_sha": sha}});
+            let all = written(&read("check_run", &body(check)).unwrap());
+            all.into_iter().filter(|line| line.contains("rerun")).collect::<Vec<_>>()
+        };
+        let (known, unknown) = ("0".repeat(40), "1".repeat(40));
+        let of_repository = format!(r#""terrakojo.io/rerun":"{unknown}@d-1""#);
+        let asked = ask("went/1", &unknown);
+        assert!(asked.len() == 2 && asked.iter().all(|line| line.contains(&of_repository)), "{asked:?}");
+        assert_eq!(ask(&format!("r-a:{known}"), &known), [r#"w2 {"terrakojo.io/rerun":"42@d-1"}"#]);
+        assert_eq!(ask(&format!("r-a:{unknown}"), &unknown).len(), 2);
+        for foreign in ["", "somebody elses", "a/b", "a:b"] {
+            assert!(ask(foreign, &unknown).is_empty(), "{foreign}");
+        }
+        assert!(ask("went/1", "main").is_empty());
     }
 
     #[test]

@@ -370,6 +370,10 @@ impl std::fmt::Display for Call {
 }
 
 impl Call {
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "whoever makes one hands it to the loop, which knows calls of any port"
+    )]
     pub fn new(account: &Arc<Account>, ask: Ask) -> outside::Call {
         outside::Call::GitHub(Self { account: Arc::clone(account), ask })
     }

@@ -7,6 +7,7 @@
 //! ```
 //! Only this machine writes the specs of Branches, and it writes nothing else of them but what comments ask for.
 
+mod acts;
 mod refs;
 mod schedule;
 mod sync;

@@ -317,19 +317,23 @@ impl Workflows {
             Ok(report) => report,
             Err(plan) => return *plan,
         };
-        let locks = match observed.locks.turn(observed, &self.system_namespace, now) {
-            Turn::Yes => Vec::new(),
-            Turn::Take(steps) => steps,
+        let confirm = observed.ahead.absent.iter().map(|key| {
+            Step::ConfirmGone(Reference { kind: workflow::KIND, key: key.clone(), uid: String::new() })
+        });
+        let steps: Vec<Step> = match observed.locks.turn(observed, &self.system_namespace, now) {
+            Turn::Yes => confirm.collect(),
+            Turn::Take(steps) => confirm.chain(steps).collect(),
             turn @ Turn::No { .. } => return locked(report, turn),
         };
         let told = telling::tell(observed, &report.status, CheckState::Queued);
         let (id, note) = match &told {
             Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
-            Told::Later(failure) => {
+            Told::Later(failure) if !telling::is_missing(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
             }
-            Told::Never(failure) => {
+            // It runs all the same; its result may still find a way.
+            Told::Later(failure) | Told::Never(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 (None, Some(Note::warning(Reason::CheckRunCreateFailed, message)))
             }
@@ -339,7 +343,7 @@ impl Workflows {
         match build(id) {
             Ok(manifest) => {
                 let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
-                let mut plan = Plan { steps: locks, ..Plan::rest() }
+                let mut plan = Plan { steps, ..Plan::rest() }
                     .then(Step::Create { kind: JOB, manifest, adopt })
                     .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"));
                 plan.notes.extend(note);

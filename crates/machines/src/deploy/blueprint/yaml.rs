@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn what_is_written_looks_as_go_writes_it() {
-        let value = json!({"a": {"list": ["x", {"k": 1, "l": true}], "none": {}, "empty": []}, "text": "one\ntwo\n", "n": null});
+        let value = json!({"a": {"list": ["x", {"k": 1, "l": true}], "none": {}, "empty": []}, "text": "one\ntwo\n", "nil": null});
         assert_eq!(
             write(&value).unwrap(),
-            "a:\n  empty: []\n  list:\n  - x\n  - k: 1\n    l: true\n  none: {}\nn: null\ntext: |\n  one\n  two\n"
+            "a:\n  empty: []\n  list:\n  - x\n  - k: 1\n    l: true\n  none: {}\nnil: null\ntext: |\n  one\n  two\n"
         );
     }
 

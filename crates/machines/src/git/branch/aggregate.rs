@@ -64,7 +64,7 @@ struct Saying<'a> {
 
 /// What came of saying it.
 enum Said {
-    Asks(outside::Call),
+    Asks(Box<outside::Call>),
     /// The id of the check run; 0 for a commit status.
     Told(i64),
     Unheard(String),
@@ -106,9 +106,10 @@ pub(super) fn note_result(known: &Known<'_>, status: &mut BranchStatus) {
     } else {
         ResultState::Succeeded
     };
-    let mut message = match state {
-        ResultState::Running => running(latest.len()),
-        _ => format!("{succeeded} succeeded, {failed} failed, {cancelled} cancelled"),
+    let mut message = if state == ResultState::Running {
+        running(latest.len())
+    } else {
+        format!("{succeeded} succeeded, {failed} failed, {cancelled} cancelled")
     };
     if state == ResultState::Failed {
         let failed = latest.iter().filter(|(_, (_, workflow))| {
@@ -171,7 +172,7 @@ pub(super) fn report(
                 message,
             };
             match say(known.observed, &saying, &mut check.check_run_id) {
-                Said::Asks(call) => asks.push(call),
+                Said::Asks(call) => asks.push(*call),
                 Said::Told(id) => {
                     check.check_run_id = id;
                     check.reported = format!("{state}<{own}");
@@ -227,7 +228,7 @@ pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
             message: "the ref is no longer followed",
         };
         match say(observed, &saying, &mut check.check_run_id.clone()) {
-            Said::Asks(call) => asks.push(call),
+            Said::Asks(call) => asks.push(*call),
             Said::Told(_) => {}
             Said::Unheard(why) => unheard = Some(why),
             Said::GivenUp(why) => lost = Some(why),
@@ -291,7 +292,7 @@ fn is_concluded(reported: &str) -> bool {
 fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
     let access = Call::new(saying.account, Ask::Access);
     let identity = match github::heard(&observed.answers, &access) {
-        None => return Said::Asks(access),
+        None => return Said::Asks(Box::new(access)),
         Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
         Some(Ok(_)) => return Said::Unheard("how we are known there was not told".to_owned()),
         // Credentials come back; what is to be told then is still known.
@@ -304,7 +305,7 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
     };
     for call in calls {
         match github::heard(&observed.answers, &call) {
-            None => return Said::Asks(call),
+            None => return Said::Asks(Box::new(call)),
             Some(Ok(Reply::CheckRun(Some(made)))) => {
                 *id = made.id;
                 if made.state == saying.state {
@@ -317,7 +318,7 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
     }
     let update = Call::new(saying.account, Ask::UpdateCheckRun { id: *id, run: check_run(saying) });
     match github::heard(&observed.answers, &update) {
-        None => Said::Asks(update),
+        None => Said::Asks(Box::new(update)),
         Some(Ok(_)) => Said::Told(*id),
         Some(Err(failure)) => unsaid(&failure),
     }

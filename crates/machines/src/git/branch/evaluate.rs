@@ -118,10 +118,10 @@ fn changes<'a>(
     };
     match listing {
         None => Ok((&brief.message, files)),
-        Some(call) => match heard(call)? {
-            Reply::Files(files) => Ok((&brief.message, files)),
-            _ => Err(github::mismatched(call)),
-        },
+        Some(call) => {
+            let Reply::Files(files) = heard(call)? else { return Err(github::mismatched(call)) };
+            Ok((&brief.message, files))
+        }
     }
 }
 
@@ -140,8 +140,9 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
         return plan.status(status);
     }
     let refused = refused(known);
-    let made = make(known, &wanted, &refused, &mut plan);
-    status.workflows = made;
+    let before = plan.steps.len();
+    status.workflows = make(known, &wanted, &refused, &mut plan);
+    create_failed(known, &mut status, &refused);
     status.evaluations = evaluations(known, &verdicts);
     status.changed_files = files
         .files
@@ -162,11 +163,10 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
         return record(known, plan, status, None, ready, result);
     }
     let message = format!("{} Workflows for {}", wanted.len(), known.spec().sha);
-    if !plan.steps.is_empty() {
+    if plan.steps.len() > before {
         let note = Note::normal(Reason::WorkflowCreated, format!("Created Workflow for Branch: {message}"));
         plan.notes.push(note.once(evaluation_key(&known.spec().sha, known.spec().pull_request())));
     }
-    create_failed(known, &mut status, &refused);
     let ready = NewCondition::yes(WORKFLOW_READY, Reason::WorkflowCreated, message);
     let result = (ResultState::Running, aggregate::running(wanted.len()));
     record(known, plan, status, None, ready, result)
@@ -223,11 +223,11 @@ fn workspace(known: &Known<'_>, one: &Wanted<'_>, refused: &BTreeMap<String, Str
     if refused.contains_key(&name) {
         return None;
     }
-    let mut spec =
-        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": workspace.size}}});
-    if let Some(class) = &workspace.storage_class_name {
-        spec["storageClassName"] = class.as_str().into();
-    }
+    let class =
+        workspace.storage_class_name.as_ref().map(|class| ("storageClassName".to_owned(), json!(class)));
+    let mut spec = Map::from_iter(class);
+    spec.insert("accessModes".to_owned(), json!(["ReadWriteOnce"]));
+    spec.insert("resources".to_owned(), json!({"requests": {"storage": workspace.size}}));
     let manifest = json!({
         "metadata": {"name": name, "namespace": me.namespace(), "labels": own_labels(known),
             "ownerReferences": [me.controller_reference()]},

@@ -107,7 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// Whether a look is due so many seconds after the second slot of the test's time.
-    fn check(status: Value, annotations: Value, seconds: i64, expect: Option<i64>) {
+    fn check(status: &Value, annotations: &Value, seconds: i64, expect: Option<i64>) {
         let raw = json!({"metadata": {"name": "r", "uid": "u", "generation": 1, "annotations": annotations},
             "spec": {"owner": "acme", "name": "infra", "githubSecretRef": {"name": "s"}, "pollInterval": "5m"},
             "status": status});
@@ -129,18 +129,18 @@ mod tests {
     #[test]
     fn github_is_asked_at_the_slots_and_not_in_between() {
         let quiet = json!({"synced": true, "observedGeneration": 1});
-        check(json!({}), json!({}), 100, None);
-        check(quiet.clone(), json!({}), 0, None);
-        check(quiet.clone(), json!({}), 9, None);
-        check(quiet.clone(), json!({}), 11, Some(300));
-        check(quiet, json!({}), -1, Some(0));
+        check(&json!({}), &json!({}), 100, None);
+        check(&quiet, &json!({}), 0, None);
+        check(&quiet, &json!({}), 9, None);
+        check(&quiet, &json!({}), 11, Some(300));
+        check(&quiet, &json!({}), -1, Some(0));
     }
 
     #[test]
     fn a_slot_whose_look_is_on_record_is_over() {
         let seen = json!({"synced": true, "observedGeneration": 1, "lastSyncAt": from_slot(1)});
-        check(seen.clone(), json!({}), 2, Some(300));
-        check(seen, json!({}), 301, None);
+        check(&seen, &json!({}), 2, Some(300));
+        check(&seen, &json!({}), 301, None);
     }
 
     #[test]
@@ -148,11 +148,11 @@ mod tests {
         let nudge = json!({"terrakojo.io/sync-requested-at": "t1"});
         let status =
             |handled: &str| json!({"synced": true, "observedGeneration": 1, "handledSyncRequest": handled});
-        check(status("t0"), nudge.clone(), 100, None);
-        check(status("t1"), nudge, 100, Some(300));
-        check(json!({"synced": true, "observedGeneration": 0}), json!({}), 100, None);
+        check(&status("t0"), &nudge, 100, None);
+        check(&status("t1"), &nudge, 100, Some(300));
+        check(&json!({"synced": true, "observedGeneration": 0}), &json!({}), 100, None);
         let rerun = json!({"terrakojo.io/rerun": "abc@d"});
-        check(json!({"synced": true, "observedGeneration": 1}), rerun, 100, None);
+        check(&json!({"synced": true, "observedGeneration": 1}), &rerun, 100, None);
     }
 
     #[test]
@@ -160,8 +160,8 @@ mod tests {
         let (_, base) = slots("u", Duration::from_mins(5), START.parse().unwrap());
         let failed = json!({"synced": true, "observedGeneration": 1,
             "nextSyncAt": base + jiff::SignedDuration::from_secs(40)});
-        check(failed.clone(), json!({}), 5, Some(40));
-        check(failed, json!({}), 41, None);
+        check(&failed, &json!({}), 5, Some(40));
+        check(&failed, &json!({}), 41, None);
     }
 
     #[test]

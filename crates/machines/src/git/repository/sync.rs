@@ -12,24 +12,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::git::branch::{KIND as BRANCH, commit_name};
 use pawl_api::git::repository::{Bootstrap, CHECK_RUNS, GITHUB_REACHABLE, READY, RateLimit, WebhookStatus};
-use pawl_api::git::{RepositoryStatus, annotations, finalizers, labels};
-use pawl_api::meta::{NewCondition, Reason, condition, names};
-use serde_json::{Map, Value, json};
+use pawl_api::git::{RepositoryStatus, annotations};
+use pawl_api::meta::{NewCondition, Reason, condition};
 
-use super::refs::{self, Refs, Wanted};
+use super::acts::{Acts, follow_refs, make_commits, prune};
+use super::refs::{self, Refs};
 use super::schedule;
-use super::{Observed, Report, aggregate_check_name, collect_checks, delete};
+use super::{Observed, Report, aggregate_check_name, collect_checks};
 use crate::failure::{Category, Failure};
-use crate::git::branch;
 use crate::git::comments::{self, Head};
 use crate::git::github::{
     self, Access, Account, Ask, Call, Comment, CommitInfoBrief, Commits, Identity, Relation, Reply,
 };
-use crate::object::Object;
 use crate::outside;
-use crate::plan::{Adopt, Note, Part, Plan, Step};
+use crate::plan::{Note, Plan};
 
 /// How soon to look again for a Branch whose name is still taken by one that is on its way out.
 const NAME_TAKEN_RETRY: Duration = Duration::from_secs(2);
@@ -42,18 +39,6 @@ const RATE_LIMIT_STEP: i64 = 250;
 
 /// Odd refs told in one go: enough to see what is wrong with them.
 const MAX_BAD_TOLD: usize = 5;
-
-/// What is to be done, and what came in between.
-#[derive(Default)]
-struct Acts {
-    steps: Vec<Step>,
-    made: usize,
-    moved: usize,
-    pruned: usize,
-    /// A name is taken by a Branch that is on its way out.
-    blocked: bool,
-    bad: Vec<String>,
-}
 
 /// What the default branch calls for.
 struct Trunk {
@@ -83,28 +68,25 @@ pub(super) fn sync(observed: &Observed, account: &Arc<Account>, now: Timestamp) 
     if !unasked.is_empty() {
         return asking(unasked);
     }
-    let heads = match expect(observed, &branches, |reply| match reply {
-        Reply::Branches(heads) => Some(heads.as_slice()),
-        _ => None,
+    let heads = match expect(observed, &branches, |reply| {
+        if let Reply::Branches(heads) = reply { Some(heads.as_slice()) } else { None }
     }) {
         Ok(heads) => heads,
         Err(failure) => return failed(observed, &failure, now),
     };
-    let pulls = match expect(observed, &pulls, |reply| match reply {
-        Reply::PullRequests(pulls) => Some(pulls.as_slice()),
-        _ => None,
+    let pulls = match expect(observed, &pulls, |reply| {
+        if let Reply::PullRequests(pulls) = reply { Some(pulls.as_slice()) } else { None }
     }) {
         Ok(pulls) => pulls,
         Err(failure) => return failed(observed, &failure, now),
     };
     let comments = comments.map(|call| {
-        expect(observed, &call, |reply| match reply {
-            Reply::Comments(comments) => Some(comments.as_slice()),
-            _ => None,
+        expect(observed, &call, |reply| {
+            if let Reply::Comments(comments) = reply { Some(comments.as_slice()) } else { None }
         })
     });
     let refs = refs::of(observed.spec(), heads, pulls);
-    follow(observed, account, &refs, comments, now)
+    follow(observed, account, &refs, comments.as_ref(), now)
 }
 
 /// The second half, once it is known which refs there are.
@@ -112,14 +94,14 @@ fn follow(
     observed: &Observed,
     account: &Arc<Account>,
     refs: &Refs,
-    comments: Option<Result<&[Comment], Failure>>,
+    comments: Option<&Result<&[Comment], Failure>>,
     now: Timestamp,
 ) -> Plan<RepositoryStatus> {
     let status = observed.status();
     let mut asks = vec![Call::new(account, Ask::Access)];
     let trunk = trunk(observed, account, refs, &mut asks);
     let rerun = rerun(observed, account, refs, &mut asks);
-    let listed = comments.as_ref().and_then(|comments| comments.as_ref().ok().copied()).unwrap_or_default();
+    let listed = comments.and_then(|comments| comments.as_ref().ok().copied()).unwrap_or_default();
     let unread = comments::unread(&status, listed);
     let heads: BTreeMap<i64, Head<'_>> = refs
         .wanted
@@ -140,14 +122,19 @@ fn follow(
     }
     let mut acts = Acts { bad: refs.bad.clone(), ..Acts::default() };
     let mut report = Report::of(observed, now);
-    make_commits(observed, &trunk, &rerun, &mut report.status, &mut acts);
+    let mut commits = trunk.commits.clone();
+    if let Rerun::Commit(sha) = &rerun {
+        commits.push(CommitInfoBrief { sha: sha.clone(), message: String::new(), author: None });
+    }
+    make_commits(observed, &commits, &mut report.status, &mut acts);
     follow_refs(observed, refs, &commands.annotations, &mut acts);
     prune(observed, refs, &mut acts);
     if let Some(head) = refs.default_head.as_ref().filter(|_| trunk.unheard.is_none() && !acts.blocked) {
         report.status.last_default_branch_head_sha = Some(head.clone());
         report.status.last_default_branch = Some(observed.spec().default_branch.clone());
     }
-    match (&comments, commands.unheard) {
+    // A command for a Branch whose name is not free yet is read again with the next look.
+    match (comments, commands.unheard || acts.blocked) {
         (None, _) => report.status.comment_cursor = Some(Time(whole_seconds(now))),
         (Some(Ok(_)), false) => comments::advance(&mut report.status, &unread),
         (Some(Ok(_)), true) | (Some(Err(_)), _) => {}
@@ -228,204 +215,13 @@ fn rerun(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Ve
 }
 
 fn as_commits(reply: &Reply) -> Option<&Commits> {
-    match reply {
-        Reply::Commits(commits) => Some(commits),
-        _ => None,
-    }
-}
-
-/// One Branch for each commit of the default branch, oldest first, numbered in that order.
-fn make_commits(
-    observed: &Observed,
-    trunk: &Trunk,
-    rerun: &Rerun,
-    status: &mut RepositoryStatus,
-    acts: &mut Acts,
-) {
-    let spec = observed.spec();
-    let existing = observed.branches.values().filter_map(|one| one.typed.as_ref()?.spec.sequence).max();
-    let mut next = status.next_sequence.unwrap_or(1).max(existing.map_or(1, |last| last.saturating_add(1)));
-    let again = match rerun {
-        Rerun::Commit(sha) => {
-            Some(CommitInfoBrief { sha: sha.clone(), message: String::new(), author: None })
-        }
-        Rerun::No | Rerun::Refused(_) => None,
-    };
-    for commit in trunk.commits.iter().chain(&again) {
-        let name = commit_name(&spec.name, &observed.home(), &spec.default_branch, &commit.sha);
-        match slot(observed, &name) {
-            Slot::Ours(there) if there_at(there, &commit.sha) => continue,
-            Slot::Ours(_) | Slot::Leaving => {
-                // What comes after it waits too: the order is theirs.
-                acts.blocked = true;
-                return;
-            }
-            Slot::Taken(why) => {
-                acts.bad.push(format!("commit {}: {why}", commit.sha));
-                continue;
-            }
-            Slot::Free => {}
-        }
-        let wanted = Wanted {
-            name: spec.default_branch.clone(),
-            sha: commit.sha.clone(),
-            pull_request: None,
-            head_repository: None,
-            base_sha: None,
-            author: commit.author.as_ref().map(|author| author.chars().take(100).collect()),
-            draft: false,
-        };
-        acts.made += 1;
-        acts.steps.push(create(observed, &name, &wanted, Some(next), Map::new()));
-        next = next.saturating_add(1);
-    }
-    status.next_sequence = Some(next);
-}
-
-/// One Branch for each other ref, moved in place when its head moves.
-fn follow_refs(
-    observed: &Observed,
-    refs: &Refs,
-    commands: &BTreeMap<String, BTreeMap<&'static str, String>>,
-    acts: &mut Acts,
-) {
-    let starts_later = !observed.status().synced && observed.spec().bootstrap == Bootstrap::Cursor;
-    for (name, wanted) in &refs.wanted {
-        let asked = commands.get(name);
-        let mut annotations: Map<String, Value> = asked
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| ((*key).to_owned(), value.as_str().into()))
-            .collect();
-        match slot(observed, name) {
-            Slot::Leaving => acts.blocked = true,
-            Slot::Taken(why) => acts.bad.push(format!("ref {:?}: {why}", wanted.name)),
-            Slot::Free => {
-                if starts_later {
-                    let evaluation = branch::left_alone(&wanted.sha, wanted.pull_request);
-                    annotations.insert(annotations::LAST_SHA.to_owned(), wanted.sha.as_str().into());
-                    annotations.insert(annotations::LAST_EVALUATION.to_owned(), evaluation.into());
-                }
-                acts.made += 1;
-                acts.steps.push(create(observed, name, wanted, None, annotations));
-            }
-            Slot::Ours(there) => {
-                if let Some(patch) = moved(there, wanted, annotations) {
-                    acts.moved += 1;
-                    acts.steps.push(patch);
-                }
-            }
-        }
-    }
-}
-
-/// What must change of a Branch so that it says where its ref is now; `None` if it does.
-fn moved(there: &Object, wanted: &Wanted, mut annotations: Map<String, Value>) -> Option<Step> {
-    let at = |field: &str| there.raw().pointer(&format!("/spec/{field}"));
-    let sha = at("sha").and_then(Value::as_str);
-    let number = at("prNumber").and_then(Value::as_i64).filter(|number| *number != 0);
-    let draft = at("draft").and_then(Value::as_bool).unwrap_or_default();
-    let same = sha == Some(&wanted.sha) && number == wanted.pull_request && draft == wanted.draft;
-    annotations.retain(|key, value| there.annotation(key) != value.as_str());
-    if same && annotations.is_empty() {
-        return None;
-    }
-    let mut patch = json!({"metadata": {}});
-    if !annotations.is_empty() {
-        patch["metadata"]["annotations"] = Value::Object(annotations);
-    }
-    if !same {
-        patch["metadata"]["labels"] = json!({labels::SHA: wanted.sha});
-        // Where a pull request's base is moves all the time, and matters only together with the rest.
-        patch["spec"] = json!({"sha": wanted.sha, "prNumber": wanted.pull_request, "baseSha": wanted.base_sha,
-            "author": wanted.author, "draft": wanted.draft.then_some(true)});
-    }
-    Some(Step::Patch { target: there.reference(), resource_version: None, patch, part: Part::Main })
-}
-
-/// Branches whose ref is gone. Those of default-branch commits end by themselves.
-fn prune(observed: &Observed, refs: &Refs, acts: &mut Acts) {
-    for followed in observed.branches.values().filter(|followed| !followed.object.is_deleting()) {
-        let is_commit = followed
-            .typed
-            .as_ref()
-            .is_some_and(|branch| branch.spec.is_default(&observed.spec().default_branch));
-        if !is_commit && !refs.wanted.contains_key(followed.object.name()) {
-            acts.pruned += 1;
-            acts.steps.push(delete(&followed.object));
-        }
-    }
-}
-
-/// Whether a name is free for a Branch of ours.
-enum Slot<'a> {
-    Free,
-    Ours(&'a Object),
-    /// It goes, and does not count as there: its name is free in a moment.
-    Leaving,
-    Taken(String),
-}
-
-fn slot<'a>(observed: &'a Observed, name: &str) -> Slot<'a> {
-    if let Some(followed) = observed.branches.get(name) {
-        let there = &followed.object;
-        return if there.is_deleting() { Slot::Leaving } else { Slot::Ours(there) };
-    }
-    if observed.foreign.contains(name) {
-        return Slot::Taken(format!("Branch {name} is there and belongs to somebody else"));
-    }
-    match observed.refusals.iter().find(|refusal| refusal.kind == BRANCH && refusal.key.name == name) {
-        Some(refusal) => Slot::Taken(refusal.failure.message.clone()),
-        None => Slot::Free,
-    }
+    if let Reply::Commits(commits) = reply { Some(commits) } else { None }
 }
 
 /// A refusal that is about more than one object: we may not do this at all, or not now.
 fn hopeless(observed: &Observed) -> Option<&Failure> {
     let about_one = |failure: &Failure| failure.is("OwnershipMismatch") || failure.is("Invalid");
     observed.refusals.iter().map(|refusal| &refusal.failure).find(|failure| !about_one(failure))
-}
-
-/// Two commits with the same first eight digits share a name, one after the other.
-fn there_at(there: &Object, sha: &str) -> bool {
-    there.raw().pointer("/spec/sha").and_then(Value::as_str) == Some(sha)
-}
-
-fn create(
-    observed: &Observed,
-    name: &str,
-    wanted: &Wanted,
-    sequence: Option<i64>,
-    annotations: Map<String, Value>,
-) -> Step {
-    let (me, spec) = (&observed.me, observed.spec());
-    let mut labels = Map::new();
-    for (key, value) in super::wanted_labels(observed) {
-        labels.insert(key.to_owned(), value.into());
-    }
-    labels.insert(labels::OWNER_UID.to_owned(), names::label_value(me.uid()).into());
-    labels.insert(labels::SHA.to_owned(), wanted.sha.as_str().into());
-    let fields = [
-        ("owner", Some(json!(spec.owner))),
-        ("repository", Some(json!(spec.name))),
-        ("name", Some(json!(wanted.name))),
-        ("sha", Some(json!(wanted.sha))),
-        ("prNumber", wanted.pull_request.map(|number| json!(number))),
-        ("headRepository", wanted.head_repository.as_ref().map(|head| json!(head))),
-        ("baseSha", wanted.base_sha.as_ref().map(|sha| json!(sha))),
-        ("author", wanted.author.as_ref().map(|author| json!(author))),
-        ("draft", wanted.draft.then(|| json!(true))),
-        ("sequence", sequence.map(|sequence| json!(sequence))),
-    ];
-    let fields: Map<String, Value> =
-        fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
-    // With its finalizer from the start: one write less for each.
-    let manifest = json!({
-        "metadata": {"name": name, "namespace": me.namespace(), "labels": labels, "annotations": annotations,
-            "finalizers": [finalizers::BRANCH], "ownerReferences": [me.controller_reference()]},
-        "spec": fields,
-    });
-    Step::Create { kind: BRANCH, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
 }
 
 /// The status after a look, and what people are told of it.
@@ -510,10 +306,8 @@ fn answered(observed: &Observed, status: &mut RepositoryStatus) {
 fn access(observed: &Observed, report: &mut Report<'_>) -> Option<Access> {
     let account = observed.account.as_ref().ok()?;
     let call = Call::new(account, Ask::Access);
-    let access = expect(observed, &call, |reply| match reply {
-        Reply::Access(access) => Some(access),
-        _ => None,
-    });
+    let access =
+        expect(observed, &call, |reply| if let Reply::Access(access) = reply { Some(access) } else { None });
     let access = *access.ok()?;
     report.condition(match access.identity {
         Identity::App => NewCondition::yes(CHECK_RUNS, Reason::CheckRunsUsed, "reports are check runs"),
@@ -540,8 +334,11 @@ fn set_rate_limit(status: &mut RepositoryStatus, access: Option<Access>, eventfu
 /// Whether Branches change soon without anything new on GitHub.
 fn is_busy(observed: &Observed) -> bool {
     observed.branches.values().any(|followed| {
-        let result = followed.typed.as_ref().and_then(|branch| branch.status.as_ref()?.result.as_ref());
-        followed.object.is_deleting() || result.is_none_or(|result| !result.state.is_over())
+        let Some(branch) = &followed.typed else { return false };
+        let result = branch.status.as_ref().and_then(|status| status.result.as_ref());
+        let is_evaluated = followed.object.annotation(annotations::LAST_SHA) == Some(&branch.spec.sha);
+        followed.object.is_deleting()
+            || result.map_or(!is_evaluated, |result| result.sha != branch.spec.sha || !result.state.is_over())
     })
 }
 

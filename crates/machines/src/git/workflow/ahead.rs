@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
-use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate, annotations};
+use pawl_api::git::{
+    Branch, Repository, Workflow, WorkflowPhase, WorkflowSpec, WorkflowTemplate, annotations,
+};
 use pawl_api::git::{branch, workflow};
 use pawl_api::meta::{Phase, Reason};
 
 use crate::lock::Place;
-use crate::object::Object;
+use crate::object::{Key, Object};
 use crate::view::View;
 
 /// What stands before a Workflow.
@@ -26,6 +28,9 @@ pub(super) struct Ahead {
     pub(super) limit: Option<usize>,
     /// Its number among those that wait for one of those places.
     pub(super) place: usize,
+    /// Workflows that would go first if they were there. Caches of different kinds lag differently: one that shows a
+    /// Branch evaluated may be ahead of the one that shows the Workflows made by that.
+    pub(super) absent: Vec<Key>,
 }
 
 /// Another template's Workflow for the same commit and path.
@@ -65,10 +70,27 @@ impl Ahead {
             && workflow.status.as_ref().and_then(|status| status.reason.as_deref())
                 != Some(Reason::Queued.as_str());
         let place = repository.filter(|_| counts);
+        let dependencies: Vec<Dependency> = dependencies.collect();
+        let unmatched =
+            dependencies.iter().filter(|one| one.found.is_none()).map(|one| one.template.as_str());
+        let mut absent: Vec<Key> =
+            unmatched.filter_map(|template| unseen(me, branch, spec, template)).collect();
+        let earlier = match repository {
+            Some(repository) => earlier(view, repository, me, &typed, spec),
+            None => Ok(Vec::new()),
+        };
+        let earlier = match earlier {
+            Ok(unseen) => {
+                absent.extend(unseen);
+                None
+            }
+            Err(earlier) => Some(earlier),
+        };
         Self {
-            dependencies: dependencies.collect(),
+            dependencies,
+            absent,
             unevaluated: repository.is_some() && typed.spec.sha == spec.sha && !is_evaluated(branch, &typed),
-            earlier: repository.and_then(|repository| earlier(view, repository, &typed, spec)),
+            earlier,
             limit,
             place: place.map_or(0, |repository| number(view, repository, me, typed.spec.sequence)),
         }
@@ -137,34 +159,50 @@ fn phase(workflow: &Workflow) -> Option<WorkflowPhase> {
     workflow.status.as_ref().and_then(|status| status.phase)
 }
 
-/// The earlier commit that this one waits for, if there is one.
+/// Where the Workflow of a Branch for the same path would be; `None` where the cache would show it: one that shows what was
+/// written after the Branch was evaluated shows what was written before.
+fn unseen(me: &Object, branch: &Object, spec: &WorkflowSpec, template: &str) -> Option<Key> {
+    let revision = |object: &Object| object.resource_version().parse::<u64>().ok();
+    let sha = branch.annotation(annotations::LAST_SHA)?;
+    let caught_up = revision(me).zip(revision(branch)).is_some_and(|(mine, theirs)| mine > theirs);
+    let name = workflow::name(branch.uid(), sha, template, &spec.path, 1);
+    (!caught_up).then(|| Key::new(me.namespace(), &name))
+}
+
+/// The earlier commit that this one waits for, in words; or which Workflows of earlier commits are not seen.
 fn earlier(
     view: &dyn View,
     repository: &Object,
+    me: &Object,
     mine: &Branch,
-    spec: &pawl_api::git::WorkflowSpec,
-) -> Option<String> {
-    let sequence = mine.spec.sequence?;
-    commits(view, repository.uid()).into_iter().filter(|(other, ..)| *other < sequence).find_map(
-        |(_, object, other)| {
-            // One that is being deleted is evaluated no more; what it made may still run.
-            if !object.is_deleting() && !is_evaluated(&object, &other) {
-                return Some(format!(
-                    "commit {} (Branch {}) is not evaluated yet",
-                    other.spec.sha,
-                    object.name()
-                ));
-            }
-            let same = view.owned(&workflow::KIND, object.uid()).into_iter().find(|object| {
-                object.parse::<Workflow>().is_ok_and(|other| {
-                    other.spec.template == spec.template
-                        && other.spec.path == spec.path
-                        && !phase(&other).is_some_and(WorkflowPhase::is_terminal)
-                })
-            })?;
-            Some(format!("Workflow {} of commit {} is not finished", same.name(), other.spec.sha))
-        },
-    )
+    spec: &WorkflowSpec,
+) -> Result<Vec<Key>, String> {
+    let Some(sequence) = mine.spec.sequence else { return Ok(Vec::new()) };
+    let mut absent = Vec::new();
+    for (other, object, typed) in commits(view, repository.uid()) {
+        if other >= sequence {
+            continue;
+        }
+        // One that is being deleted is evaluated no more; what it made may still run.
+        if !object.is_deleting() && !is_evaluated(&object, &typed) {
+            return Err(format!("commit {} (Branch {}) is not evaluated yet", typed.spec.sha, object.name()));
+        }
+        let owned = view.owned(&workflow::KIND, object.uid()).into_iter();
+        let same = owned.filter_map(|object| object.parse::<Workflow>().ok().map(|typed| (object, typed)));
+        let same: Vec<_> = same
+            .filter(|(_, other)| other.spec.template == spec.template && other.spec.path == spec.path)
+            .collect();
+        if same.is_empty() {
+            absent.extend(unseen(me, &object, spec, &spec.template));
+        }
+        if let Some((unfinished, _)) =
+            same.iter().find(|(_, other)| !phase(other).is_some_and(WorkflowPhase::is_terminal))
+        {
+            let (name, sha) = (unfinished.name(), &typed.spec.sha);
+            return Err(format!("Workflow {name} of commit {sha} is not finished"));
+        }
+    }
+    Ok(absent)
 }
 
 /// How many wait before this one, and one more.

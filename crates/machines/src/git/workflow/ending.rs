@@ -12,6 +12,7 @@ use super::report::Report;
 use super::telling::{self, Told};
 use super::{Observed, is_held, later, stop};
 use crate::cluster::job::JOB;
+use crate::failure::Failure;
 use crate::git::check_run;
 use crate::lock::reaper::is_finished;
 use crate::object::Object;
@@ -20,6 +21,11 @@ use crate::plan::{Note, Plan, Step, Waiting};
 /// How long a deleted Workflow waits for its Job to go and for GitHub to hear of it (I5): ten times what a Pod gets to
 /// end in by default, and more.
 pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
+
+/// How often a result is offered to a GitHub whose credentials are gone, and for how long: somebody who replaces a Secret
+/// by deleting it first is back within minutes, and whoever took it away for good is not.
+const OFFER_EVERY: Duration = Duration::from_mins(1);
+const OFFER_FOR: Duration = Duration::from_hours(1);
 
 /// A finished Workflow stays finished, whatever becomes of its Job (I2). It has told GitHub and holds nothing, or does so
 /// now.
@@ -38,11 +44,22 @@ pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<Work
             report.remember(&told);
             Plan::rest().status(report.status)
         }
-        Told::Never(_) => report.told(),
+        Told::Later(failure) if telling::is_missing(failure) => offer_again(report, failure),
+        Told::Never(failure) => report.gives_up(state, failure),
         Told::Already | Told::Nobody(_) | Told::Later(_) => Plan::rest(),
     };
     plan.steps = steps;
     plan
+}
+
+fn offer_again(report: Report<'_>, failure: &Failure) -> Plan<WorkflowStatus> {
+    let ended_at = report.status.completion_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
+    if report.now < later(ended_at, OFFER_FOR) {
+        return Plan::rest().wake_at(later(report.now, OFFER_EVERY));
+    }
+    let phase = report.status.phase.unwrap_or(WorkflowPhase::Failed);
+    let state = check_run::state(phase, telling::reason(&report.status));
+    report.gives_up(state, failure)
 }
 
 /// Somebody asked for it to stop.
@@ -77,7 +94,9 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) 
     };
     let mut plan = match told {
         Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
-        Told::Later(_) if now < limit => return Plan::rest().wake_at(limit),
+        Told::Later(failure) if now < limit && !telling::is_missing(&failure) => {
+            return Plan::rest().wake_at(limit);
+        }
         Told::Now { .. } if report.is_over() => Plan::rest(),
         Told::Now { .. } => Plan::rest().note(check_run_cancelled()),
         Told::Later(failure) | Told::Never(failure) => Plan::rest().note(untold(&failure.to_string())),

@@ -9,7 +9,9 @@ use pawl_api::pawl::conditions::TARGET_LOCKED;
 
 use super::telling::{self, Told};
 use super::{Observed, QUIET, later};
+use crate::failure::Failure;
 use crate::git::check_run;
+use crate::git::github::CheckState;
 use crate::object::Object;
 use crate::plan::{Note, Plan, Waiting};
 
@@ -134,13 +136,15 @@ impl<'a> Report<'a> {
                 self.remember(&told);
                 Plan::rest().status(self.status)
             }
-            Told::Never(failure) => {
-                self.remember(&told);
-                self.status.check_run_reported = Some(state.to_string());
-                let note = Note::warning(Reason::CheckRunUpdateFailed, failure.to_string());
-                Plan::rest().status(self.status).note(note)
-            }
+            Told::Never(failure) => self.gives_up(state, failure),
         }
+    }
+
+    /// GitHub will not hear it: it is not tried again, and people are told here.
+    pub(super) fn gives_up(mut self, state: CheckState, failure: &Failure) -> Plan<WorkflowStatus> {
+        self.status.check_run_reported = Some(state.to_string());
+        let note = Note::warning(Reason::CheckRunUpdateFailed, failure.to_string());
+        Plan::rest().status(self.status).note(note)
     }
 
     pub(super) fn remember(&mut self, told: &Told) {

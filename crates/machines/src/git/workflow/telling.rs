@@ -39,7 +39,7 @@ pub(super) enum Told {
     Ask(Vec<outside::Call>),
     /// It was told now.
     Now { id: Option<i64>, name: String, state: CheckState },
-    /// GitHub does not answer for now.
+    /// GitHub does not answer for now, or the credentials or the repository are not there: they may come back.
     Later(Failure),
     /// GitHub does not want to be told.
     Never(Failure),
@@ -273,8 +273,8 @@ impl Teller<'_> {
                 outside::Reply::Logs(_) => Err(Told::Never(mismatched(&call))),
             },
             Some(Err(failure)) => Err(match failure.category {
-                Category::Transient | Category::Conflict => Told::Later(failure.clone()),
-                Category::Permanent | Category::Gone => Told::Never(failure.clone()),
+                Category::Transient | Category::Conflict | Category::Gone => Told::Later(failure.clone()),
+                Category::Permanent => Told::Never(failure.clone()),
             }),
         }
     }
@@ -301,6 +301,11 @@ type Log = Option<(String, Result<String, String>)>;
 pub(super) fn reason(status: &WorkflowStatus) -> Reason {
     let word = status.reason.as_deref().unwrap_or_default();
     Reason::ALL.iter().find(|reason| reason.as_str() == word).copied().unwrap_or(Reason::Unknown)
+}
+
+/// Whether what it takes to tell GitHub is not there: nothing tells when it is again.
+pub(super) fn is_missing(failure: &Failure) -> bool {
+    failure.category == Category::Gone
 }
 
 /// How far a state is; nothing is ever told that is less far than what was told.

@@ -432,8 +432,9 @@ fn files_of_the_blueprint_are_read_and_included() {
 
 #[test]
 fn what_never_ends_is_stopped() {
+    let small = Limits { steps: 100_000, output_bytes: 1_000_000, memory_bytes: 10_000_000, depth: 50 };
     let stopped = |template: &str| {
-        let (_, error) = attempt(template, &data(), &GO);
+        let (_, error) = attempt(template, &data(), &Options { limits: small, ..GO });
         let error = error.unwrap_or_else(|| panic!("{template} was rendered"));
         assert!(error.limit, "{template}: {error}");
         error.to_string()
@@ -461,10 +462,20 @@ fn what_never_ends_is_stopped() {
     stopped("{{ range 100000 }}{{ printf \"%1000000d\" 1 }}{{ end }}");
     stopped("{{ $x := \"a\" }}{{ range 100 }}{{ $x = replace \"a\" \"aa\" $x }}{{ end }}");
     stopped("{{ $x := \"a\" }}{{ range 100 }}{{ $x = regexReplaceAll \"a\" $x \"aa\" }}{{ end }}");
+    stopped("{{ range 1000000 }}{{ regexMatch (toString .) \"b\" }}{{ end }}");
     stopped("{{ range 1000000 }}{{ regexMatch \"a\" \"b\" }}{{ end }}");
     stopped(&format!("{}1{}", "{{ if true }}".repeat(200), "{{ end }}".repeat(200)));
     stopped(&format!("{{{{ {}1{} }}}}", "(".repeat(500), ")".repeat(500)));
     stopped(&format!("{{{{ if true }}}}{}{{{{ end }}}}", "{{ else if true }}".repeat(500)));
+}
+
+#[test]
+fn what_is_a_hundred_megabytes_is_not_rendered() {
+    let (output, error) =
+        attempt("{{ $x := repeat 1000000 \"x\" }}{{ range 100 }}{{ $x }}{{ end }}", &data(), &GO);
+    assert!(error.unwrap().limit);
+    assert!(output.len() <= MAX_OUTPUT_BYTES);
+    assert!(attempt("{{ range 100000000 }}{{ end }}", &data(), &GO).1.unwrap().limit);
 }
 
 #[test]
@@ -610,7 +621,7 @@ fn calls() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_makes_the_parser_panic(text in "\\PC{0,40}|[{}\\-. $|()a\"`'/*0-9xe_\\\\\\n]{0,40}") {

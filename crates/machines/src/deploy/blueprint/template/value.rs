@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 use super::{Limits, MissingKey, Outcome, fault, over_limit};
@@ -17,6 +18,12 @@ pub(super) const MAX_VALUE_DEPTH: usize = 128;
 
 /// What a value takes on the heap besides its text.
 const CELL_BYTES: usize = 48;
+
+/// What a compiled regular expression may take, and is taken to take; a written one takes a tenth.
+const MAX_REGEX_BYTES: usize = 128 * 1024;
+
+/// Compiling one takes as long as a thousand steps do.
+const REGEX_STEPS: usize = 1_000;
 
 pub(super) type Map = BTreeMap<Arc<str>, Value>;
 
@@ -109,12 +116,15 @@ pub(super) struct Heap {
     limits: Limits,
     steps: u64,
     memory: usize,
+    /// Compiled once each: that is the dear part of them.
+    regexes: BTreeMap<Arc<str>, Regex>,
     pub(super) missing_key: MissingKey,
 }
 
 impl Heap {
     pub(super) fn new(limits: Limits, missing_key: MissingKey) -> Self {
-        Self { lists: Vec::new(), maps: Vec::new(), limits, steps: 0, memory: 0, missing_key }
+        let regexes = BTreeMap::new();
+        Self { lists: Vec::new(), maps: Vec::new(), limits, steps: 0, memory: 0, regexes, missing_key }
     }
 
     /// Counts work.
@@ -189,6 +199,21 @@ impl Heap {
     pub(super) fn unset(&mut self, map: MapId, key: &str) {
         if let Some(entries) = self.maps.get_mut(map.0) {
             entries.remove(key);
+        }
+    }
+
+    pub(super) fn regex(&mut self, expression: &Arc<str>) -> Outcome<Regex> {
+        if let Some(known) = self.regexes.get(expression) {
+            return Ok(known.clone());
+        }
+        self.step(REGEX_STEPS)?;
+        self.take(MAX_REGEX_BYTES)?;
+        match RegexBuilder::new(expression).size_limit(MAX_REGEX_BYTES).build() {
+            Ok(compiled) => {
+                self.regexes.insert(Arc::clone(expression), compiled.clone());
+                Ok(compiled)
+            }
+            Err(why) => fault(format_args!("bad regular expression {expression:?}: {why}")),
         }
     }
 

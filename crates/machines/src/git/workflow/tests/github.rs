@@ -260,6 +260,40 @@ fn a_github_that_refuses_for_good_is_asked_no_more_and_people_are_told() {
     assert!(case.settle().cluster.calls.is_empty());
 }
 
+/// The Secret is not there.
+fn unlocked(call: &Call) -> Answer {
+    Err(Failure::answered(call.to_string(), 404, None, b""))
+}
+
+#[test]
+fn a_result_waits_for_credentials_that_are_being_replaced_but_not_for_ever() {
+    let finished = || {
+        let mut case = case(app, &[WORKFLOW]).settle();
+        case.cluster.outside = unlocked;
+        case.job_says(COMPLETE)
+    };
+    let mut back = finished();
+    assert_eq!((back.says().0.as_str(), back.status("checkRunReported")), ("Succeeded", json!("queued")));
+    let me = back.cluster.world.get(&workflow::KIND, &key()).unwrap();
+    back.cluster.outside = app;
+    assert!(!back.cluster.plan(&back.machine, &me).asks.is_empty());
+    assert_eq!(back.settle().status("checkRunReported"), "completed/success");
+    let mut gone = finished();
+    gone.cluster.advance(Duration::from_hours(2));
+    let gone = gone.settle();
+    assert_eq!(gone.status("checkRunReported"), "completed/success");
+    assert!(gone.cluster.events.iter().any(|event| event.1 == "CheckRunUpdateFailed"));
+}
+
+#[test]
+fn i5_without_its_secret_a_workflow_goes_at_once() {
+    let mut case = case(app, &[WORKFLOW]).settle();
+    case.cluster.outside = unlocked;
+    case.cluster.delete(&JOB, &key(), "Background");
+    case.cluster.delete(&workflow::KIND, &key(), "Background");
+    assert!(case.settle().workflow().is_none());
+}
+
 #[test]
 fn i7_a_check_run_whose_answer_was_lost_is_found_again_and_brought_up_to_date() {
     let case = case(made_it_before, &[WORKFLOW]).settle();

@@ -1,0 +1,46 @@
+//! Whose change concerns which Branch? Few others' changes do, so that what happens to one costs what it has.
+
+use pawl_api::git::branch::{KIND, ResultState};
+use pawl_api::git::{Branch, WorkflowTemplate, annotations, labels};
+
+use super::others_at;
+use crate::object::{Key, Object};
+use crate::view::View;
+
+pub(super) fn at_the_same_commit(changed: &Object, view: &dyn View) -> Vec<Key> {
+    let Some(sha) = changed.label(labels::SHA) else { return vec![] };
+    others_at(view, changed, sha).iter().map(|other| other.key()).collect()
+}
+
+/// A Repository changes with every look at GitHub that finds something; few of its Branches wait for that.
+pub(super) fn waiting_for_it(repository: &Object, view: &dyn View) -> Vec<Key> {
+    let mut all = view.owned(&KIND, repository.uid());
+    all.retain(|object| {
+        object.parse::<Branch>().map_or(true, |branch| {
+            let sha = branch.spec.sha.as_str();
+            let result = branch.status.as_ref().and_then(|status| status.result.as_ref());
+            let state = result.filter(|result| result.sha == sha).map(|result| result.state);
+            object.annotation(annotations::LAST_SHA) != Some(sha)
+                || match state {
+                    // Its rules may have changed.
+                    Some(ResultState::ActionRequired | ResultState::Denied | ResultState::Skipped) => true,
+                    // A commit waits for the cursor to pass it.
+                    Some(ResultState::Succeeded | ResultState::Failed | ResultState::Cancelled) => {
+                        branch.spec.sequence.is_some()
+                    }
+                    Some(ResultState::Running) | None => false,
+                }
+        })
+    });
+    all.iter().map(|object| object.key()).collect()
+}
+
+/// A template that is to be run for open pull requests too.
+pub(super) fn with_a_pull_request(template: &Object, view: &dyn View) -> Vec<Key> {
+    if !template.parse::<WorkflowTemplate>().is_ok_and(|template| template.spec.backfill) {
+        return vec![];
+    }
+    let mut all = view.list(&KIND, template.namespace());
+    all.retain(|object| object.parse::<Branch>().is_ok_and(|branch| branch.spec.pull_request().is_some()));
+    all.iter().map(|object| object.key()).collect()
+}
