@@ -101,7 +101,7 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
+    let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
     let ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);
     let sky = Sky::new(&setup.faults, &ground.env);

@@ -167,19 +167,7 @@ fn is_time(field: &str) -> bool {
     field.ends_with("Time")
         || field.ends_with("Timestamp")
         || field.ends_with("At")
-        || matches!(
-            field,
-            // In which order things came, and so what was counted when.
-            "resourceVersion"
-                | "managedFields"
-                | "time"
-                | "checkRunID"
-                | "rateLimit"
-                | "handledSyncRequest"
-                | "terrakojo.io/sync-requested-at"
-                | "terrakojo.io/check-run-id"
-                | "commentCursor"
-        )
+        || matches!(field, "resourceVersion" | "managedFields" | "time")
 }
 
 /// All oracles that look at a settled world.

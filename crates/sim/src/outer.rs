@@ -47,7 +47,7 @@ type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
+    let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(scenario, setup, base)),

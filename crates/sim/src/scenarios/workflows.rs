@@ -194,6 +194,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), kept_lock(), branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| {
@@ -213,6 +214,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -250,6 +252,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: true,
+            github: None,
             machines,
             script: || {
                 vec![home(), left_lock("0", json!({})), left_lock("1", json!({"pawl.dev/last-success": "t"}))]
@@ -335,8 +338,7 @@ fn owners(ground: &Ground, kind: &pawl_api::meta::Kind, name: &str) -> Value {
 
 /// An object that names others by what the world gave them.
 fn made_with(kind: pawl_api::meta::Kind, manifest: impl Fn(&Ground) -> Value + 'static) -> Deed {
-    let request = move |ground: &Ground| (Deed::create(kind.clone(), manifest(ground)).request)(ground);
-    Deed { when: Box::new(|_| true), request: Box::new(request) }
+    Deed::create_from(kind, manifest)
 }
 
 /// The lock of the one Workflow's target, free, as something that must be remembered has left it.
