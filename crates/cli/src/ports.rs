@@ -27,6 +27,10 @@ struct Ports {
 }
 
 impl Outside for Ports {
+    fn begin(&self) {
+        self.github.begin();
+    }
+
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         match call {
             Call::GitHub(_) => self.github.call(call),

@@ -67,7 +67,8 @@ fn one(args: &Args, simulator: campaign::Simulator, scenario: &Scenario, say: &m
     let keep_trace = args.trace;
     let Report { runs, took, failure, trace } =
         campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace);
-    for line in &trace {
+    // Of a run that failed, its own: it may be the one without faults.
+    for line in failure.as_ref().map_or(&trace, |failure| &failure.trace).iter().filter(|_| keep_trace) {
         say.line(line);
     }
     let rate = runs as f64 / took.as_secs_f64().max(f64::EPSILON);

@@ -398,6 +398,9 @@ impl Core {
         self.metrics.leading.set(i64::from(leads));
         if self.leading.swap(leads, Ordering::SeqCst) != leads {
             tracing::info!(leads, "leadership changed");
+            if leads {
+                self.outside.begin();
+            }
         }
         if leads {
             let now = self.time.moment();

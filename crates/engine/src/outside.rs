@@ -14,6 +14,9 @@ use pawl_machines::outside::{Call, Reply};
 pub trait Outside: Send + Sync + std::fmt::Debug {
     /// Makes one call. Dropping the future may leave it carried out or not; the call's key finds it again (I7).
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>>;
+
+    /// This process has begun to lead: another may have acted meanwhile, so what is remembered of before is forgotten.
+    fn begin(&self) {}
 }
 
 /// Nobody: for loops whose machines ask nothing outside.
@@ -36,5 +39,9 @@ impl Outside for Nobody {
 impl<O: Outside + ?Sized> Outside for Arc<O> {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         (**self).call(call)
+    }
+
+    fn begin(&self) {
+        (**self).begin();
     }
 }

@@ -10,9 +10,12 @@ use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;
 use pawl_api::meta::{Kind, names};
 use pawl_apiserver::{ChangeType, Env, Ids, Server};
 use pawl_engine::Clock;
+use pawl_machines::cache::World;
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::hub::Hub;
 
 /// When simulated time begins.
 pub const DAWN: Timestamp = Timestamp::constant(1_750_000_000, 0);
@@ -130,6 +133,8 @@ pub struct Ground {
     pub live: BTreeMap<Kind, BTreeMap<Key, Arc<Object>>>,
     revision: u64,
     trace: SharedTrace,
+    /// The GitHub of this world, where it has one.
+    pub hub: Option<Hub>,
 }
 
 impl Ground {
@@ -149,6 +154,7 @@ impl Ground {
             live: base.live.clone(),
             revision: base.revision,
             trace: SharedTrace::new(keep_trace),
+            hub: None,
         }
     }
 
@@ -163,11 +169,23 @@ impl Ground {
             }
         }
         let (history, by_kind, live) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let mut ground = Self { server, env, history, by_kind, live, revision: 0, trace };
+        let mut ground = Self { server, env, history, by_kind, live, revision: 0, trace, hub: None };
         ground.catch_up();
         // What was made before the world begins is not counted in it.
         ground.env.state().seen = ground.revision;
         ground
+    }
+
+    /// Gives the world a GitHub, with what was there before it begins.
+    pub fn with_hub(mut self, prepare: Option<fn(&Hub)>) -> Self {
+        if let Some(prepare) = prepare {
+            let hub = Hub::new(&self.env);
+            prepare(&hub);
+            // What happened before is no news.
+            hub.fake.take_deliveries();
+            self.hub = Some(hub);
+        }
+        self
     }
 
     pub fn now(&self) -> Timestamp {
@@ -216,6 +234,18 @@ impl Ground {
             };
             self.history.push(Happened { revision: self.revision, what: change.change(), object });
         }
+    }
+
+    /// Everything as it is, as a cache that does not lag would show it.
+    pub fn view(&self) -> World {
+        let mut world = World::default();
+        for (kind, objects) in &self.live {
+            let cache = world.cache(kind);
+            for object in objects.values() {
+                cache.put(Arc::clone(object));
+            }
+        }
+        world
     }
 
     pub fn revision(&self) -> u64 {

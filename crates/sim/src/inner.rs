@@ -20,6 +20,7 @@ use pawl_machines::failure::Failure;
 
 use crate::fault::{self, Fault, Injection};
 use crate::ground::{DAWN, Ground};
+use crate::hub::{Fate, Mail, Sky, Weather};
 use crate::kubelet;
 use crate::mutant::Guards;
 use crate::oracle::{self, Oracle, Summary, Violation};
@@ -34,6 +35,9 @@ const SLOWNESS: u8 = 20;
 
 /// Simulated time after which nothing is awaited any more: longer than the longest back-off and every deadline used.
 const HORIZON: Duration = Duration::from_hours(12);
+
+/// So long after a poll, the next one of any scenario is not due yet.
+const BETWEEN_POLLS: Duration = Duration::from_mins(10);
 
 /// How to run a scenario.
 #[derive(Clone, Debug)]
@@ -74,6 +78,7 @@ enum Action {
     Deliver(usize, Kind),
     Look(usize, Work),
     Send(usize, usize),
+    Webhook(usize),
 }
 
 struct World<'a> {
@@ -84,7 +89,11 @@ struct World<'a> {
     replicas: Vec<Replica>,
     script: std::collections::VecDeque<crate::scenario::Deed>,
     rng: fastrand::Rng,
-    requests: u32,
+    sky: Arc<Sky>,
+    /// Who acts, where only one may: GitHub compares and swaps nothing, so in a world with one the replicas take turns,
+    /// as the leader's Lease has it.
+    leader: Option<usize>,
+    mail: Mail,
     used: BTreeSet<Used>,
     slow: bool,
     violations: Vec<Violation>,
@@ -92,11 +101,12 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
+    let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
-    let ground = Ground::new(scenario.own_kinds, setup.keep_trace);
+    let ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);
+    let sky = Sky::new(&setup.faults, &ground.env);
     let replicas = (0..setup.replicas.max(1))
-        .map(|_| Replica::start(&router, setup.guards, &ground, nobody()))
+        .map(|_| Replica::start(&router, setup.guards, &ground, outside(&ground, &sky)))
         .collect();
     let mut world = World {
         setup,
@@ -106,7 +116,9 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         replicas,
         script: (scenario.script)().into(),
         rng: fastrand::Rng::with_seed(setup.seed),
-        requests: 0,
+        sky,
+        leader: scenario.github.map(|_| 0),
+        mail: Mail::default(),
         used: BTreeSet::new(),
         slow: scenario.stalls && setup.seed % 2 == 1,
         violations: Vec::new(),
@@ -131,12 +143,39 @@ impl World<'_> {
                 }
                 continue;
             }
+            if self.hands_over() {
+                continue;
+            }
             let pick = self.pick(&actions);
             if let Some(action) = actions.into_iter().nth(pick) {
                 self.act(action);
             }
         }
         self.broken(Oracle::Converges, format!("still busy after {MAX_STEPS} steps"));
+    }
+
+    /// Now and then another replica takes over, in the middle of whatever is going on.
+    fn hands_over(&mut self) -> bool {
+        let (Some(leader), true) = (self.leader, self.replicas.len() > 1 && self.setup.seed != 0) else {
+            return false;
+        };
+        if self.rng.u8(..) != 0 {
+            return false;
+        }
+        self.take_over(leader);
+        true
+    }
+
+    /// The other replica leads from now on.
+    fn take_over(&mut self, from: usize) {
+        let next = (from + 1) % self.replicas.len().max(1);
+        self.leader = Some(next);
+        if let Some(deposed) = self.replicas.get_mut(from).filter(|_| next != from) {
+            deposed.abandon();
+        }
+        if let Some(leader) = self.replicas.get_mut(next) {
+            leader.lead();
+        }
     }
 
     /// Which of the things that could happen does. The plain run takes the first, so that it is one run.
@@ -157,12 +196,15 @@ impl World<'_> {
     fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (index, replica) in self.replicas.iter().enumerate() {
+            let leads = self.leader.is_none_or(|leader| leader == index);
             actions.extend((0..replica.running()).map(|slot| Action::Send(index, slot)));
             let kinds = replica.deliverable(&self.ground);
             actions.extend(kinds.into_iter().map(|kind| Action::Deliver(index, kind)));
-            actions.extend(replica.startable().map(|item| Action::Look(index, item.clone())));
+            actions
+                .extend(replica.startable().filter(|_| leads).map(|item| Action::Look(index, item.clone())));
         }
         actions.extend((0..kubelet::movable(&self.ground).count()).map(Action::Node));
+        actions.extend((0..self.mail.due(self.ground.now())).map(Action::Webhook));
         if self.script.front().is_some_and(|deed| (deed.when)(&self.ground)) {
             actions.push(Action::Script);
         }
@@ -172,12 +214,13 @@ impl World<'_> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Script => {
-                if let Some(deed) = self.script.pop_front() {
-                    let (code, body) = self.ground.send("person", (deed.request)(&self.ground));
-                    if code >= 300 {
-                        let text = String::from_utf8_lossy(&body).into_owned();
-                        self.broken(Oracle::EndsWell, format!("a deed was answered {code}: {text}"));
-                    }
+                if let Some(deed) = self.script.pop_front()
+                    && let Err(what) = deed.perform(&mut self.ground)
+                {
+                    self.broken(Oracle::EndsWell, what);
+                }
+                if let Some(hub) = &self.ground.hub {
+                    self.mail.collect(hub, self.ground.now());
                 }
             }
             Action::Node(index) => {
@@ -200,6 +243,7 @@ impl World<'_> {
                 }
             }
             Action::Send(index, slot) => self.send(index, slot),
+            Action::Webhook(which) => self.webhook(which),
         }
     }
 
@@ -212,15 +256,19 @@ impl World<'_> {
             // A port in a simulation answers at once; one that would wait is not there.
             let heard = outside.call(&call).now_or_never();
             let answer = heard.unwrap_or_else(|| Err(Failure::unanswered(call.to_string(), "no answer")));
-            return replica.heard(slot, call, answer);
+            if self.sky.take_crash() {
+                return self.crash(index);
+            }
+            replica.heard(slot, call, answer);
+            if self.sky.take_jump() {
+                self.tick();
+            }
+            return;
         }
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
         self.used.extend(right(replica.machine_at(slot), &request));
-        let at = self.requests;
-        self.requests += 1;
-        let fault =
-            self.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        let (at, fault) = self.sky.next();
         if let Some(fault) = fault {
             self.ground.trace().line(|| format!("fault at {at}: {fault}"));
         }
@@ -288,6 +336,16 @@ impl World<'_> {
         }
     }
 
+    /// A webhook arrives, twice, late or never.
+    fn webhook(&mut self, which: usize) {
+        let fate = if self.setup.seed == 0 { Fate::Arrives } else { Fate::drawn(&mut self.rng) };
+        let now = self.ground.now();
+        let Some(view) = self.replicas.first().map(Replica::view) else { return };
+        for nudge in self.mail.take(which, fate, view, now) {
+            self.ground.send("webhook", nudge);
+        }
+    }
+
     /// Whether this world has one replica, no faults, and nobody else who writes what it writes.
     fn undisturbed(&self) -> bool {
         self.scenario.alone && self.replicas.len() == 1 && self.setup.faults.is_empty()
@@ -295,9 +353,13 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, nobody());
+        let outside = outside(&self.ground, &self.sky);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
+        }
+        if self.leader == Some(index) && self.rng.bool() {
+            self.take_over(index);
         }
     }
 
@@ -310,7 +372,7 @@ impl World<'_> {
 
     /// Moves on to the next timer; false when there is none within reach.
     fn advance_clock(&mut self) -> bool {
-        let next = self.replicas.iter().filter_map(Replica::next_timer).min();
+        let next = self.replicas.iter().filter_map(Replica::next_timer).chain(self.mail.next()).min();
         let reach = HORIZON + fault::set_back(&self.setup.faults);
         let end = DAWN.checked_add(reach).unwrap_or(Timestamp::MAX);
         match next {
@@ -324,7 +386,7 @@ impl World<'_> {
     }
 
     fn judge(mut self, base: Option<&Summary>) -> Run {
-        let (requests, summary) = (self.requests, Summary::of(&self.ground));
+        let (requests, summary) = (self.sky.requests(), Summary::of(&self.ground));
         let (trace_hash, trace) = (self.ground.trace().hash(), self.ground.trace().lines());
         if self.violations.is_empty() {
             self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
@@ -335,7 +397,11 @@ impl World<'_> {
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
     fn rest(&mut self) {
-        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, nobody());
+        // Not at a moment at which something is due anyway.
+        let later = self.ground.now().checked_add(BETWEEN_POLLS).unwrap_or(Timestamp::MAX);
+        self.ground.env.set(later);
+        let outside = outside(&self.ground, &self.sky);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         let now = self.ground.now();
         let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
@@ -347,6 +413,13 @@ impl World<'_> {
                 self.broken(Oracle::Quiet, format!("{} {} {body}", request.method(), request.uri()));
                 return;
             }
+            if replica.running() > 0 {
+                replica.finish(0, now, 0.5);
+            }
+            if let Some((call, _)) = replica.asking(0) {
+                self.broken(Oracle::Quiet, format!("asks outside: {call}"));
+                return;
+            }
         }
     }
 
@@ -355,8 +428,15 @@ impl World<'_> {
     }
 }
 
-fn nobody() -> Arc<dyn Outside> {
-    Arc::new(Nobody)
+/// The way of one replica to what is outside of this world's cluster.
+fn outside(ground: &Ground, sky: &Arc<Sky>) -> Arc<dyn Outside> {
+    match &ground.hub {
+        Some(hub) => {
+            let weather = Arc::clone(sky) as Arc<dyn Weather>;
+            hub.port(&ground.env, &ground.server, weather, ground.trace().clone())
+        }
+        None => Arc::new(Nobody),
+    }
 }
 
 /// The right that a write needs; reads are covered by watching.

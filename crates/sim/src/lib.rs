@@ -7,6 +7,7 @@
 pub mod campaign;
 pub mod fault;
 pub mod ground;
+pub mod hub;
 pub mod inner;
 pub mod kubelet;
 pub mod mutant;

@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pawl_api::k8s::{JOB, LEASE};
+use pawl_api::k8s::{JOB, LEASE, SECRET};
 use pawl_api::meta::{Kind, phase};
 use pawl_apiserver::ChangeType;
+use pawl_integrations::github::fake::{Applied, Effect};
 use pawl_machines::apply::EVENT;
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 
 use crate::ground::{Ground, Happened};
+use crate::hub::Hub;
 use crate::scenario::Scenario;
 
 /// A promise that was broken, and how.
@@ -40,6 +42,10 @@ pub enum Oracle {
     NoFault,
     KnowsItself,
     EndsWell,
+    OneCheck,
+    ChecksConclude,
+    KeepsContract,
+    NoSecret,
 }
 
 impl fmt::Display for Oracle {
@@ -54,6 +60,10 @@ impl fmt::Display for Oracle {
             Self::NoFault => "decides what it must not",
             Self::KnowsItself => "decides on what was before its own write",
             Self::EndsWell => "does not end as the scenario says",
+            Self::OneCheck => "makes a check run twice",
+            Self::ChecksConclude => "leaves a check run unfinished",
+            Self::KeepsContract => "does not speak GitHub's API",
+            Self::NoSecret => "lets a secret out",
         })
     }
 }
@@ -170,6 +180,15 @@ pub fn judge(
     let mut violations = base.map(|base| same_as(base, summary)).unwrap_or_default();
     violations.extend(legal_moves(&ground.history, pawl_api::phases::tables()));
     violations.extend(no_orphan(ground));
+    if let Some(hub) = &ground.hub {
+        violations.extend(one_check(&hub.fake.journal()));
+        // I5: without credentials nobody can conclude anything.
+        if ground.all(&SECRET).next().is_some() {
+            violations.extend(checks_conclude(hub));
+        }
+        violations.extend(contract(hub));
+        violations.extend(no_secret(ground, hub));
+    }
     if let Err(what) = (scenario.ends_with)(ground) {
         violations.push(Violation { oracle: Oracle::EndsWell, what });
     }
@@ -245,6 +264,55 @@ pub fn legal_moves(history: &[Happened], tables: &[phase::Table]) -> Vec<Violati
         }
     }
     violations
+}
+
+/// One check run per key, counted by what was applied on GitHub.
+pub fn one_check(journal: &[Applied]) -> Vec<Violation> {
+    let mut made: BTreeMap<&str, u32> = BTreeMap::new();
+    for applied in journal {
+        if let Effect::CheckRunCreated { external_id, .. } = &applied.effect {
+            *made.entry(external_id).or_default() += 1;
+        }
+    }
+    let twice = made.into_iter().filter(|(_, times)| *times > 1);
+    let violation = |(external_id, times)| Violation {
+        oracle: Oracle::OneCheck,
+        what: format!("{external_id} was made {times} times"),
+    };
+    twice.map(violation).collect()
+}
+
+/// No check run is left unfinished.
+pub fn checks_conclude(hub: &Hub) -> Vec<Violation> {
+    hub.unfinished().into_iter().map(|what| Violation { oracle: Oracle::ChecksConclude, what }).collect()
+}
+
+/// Whatever was asked and answered fits GitHub's own description of its API.
+pub fn contract(hub: &Hub) -> Vec<Violation> {
+    let findings = hub.findings.all();
+    findings
+        .into_iter()
+        .map(|finding| Violation { oracle: Oracle::KeepsContract, what: finding.to_string() })
+        .collect()
+}
+
+/// I6: no credential is anywhere but in the Secret it came in.
+pub fn no_secret(ground: &Ground, hub: &Hub) -> Vec<Violation> {
+    let canaries = hub.canaries();
+    let found = |text: &str| canaries.iter().any(|canary| text.contains(canary.as_str()));
+    let objects =
+        ground.history.iter().map(|happened| &happened.object).filter(|object| *object.kind() != SECRET);
+    let told: Vec<String> = objects
+        .filter(|object| found(&object.raw().to_string()))
+        .map(|object| format!("{object:?} holds a credential"))
+        .chain(
+            hub.told()
+                .into_iter()
+                .filter(|text| found(text))
+                .map(|_| "GitHub was told a credential".to_owned()),
+        )
+        .collect();
+    told.into_iter().take(1).map(|what| Violation { oracle: Oracle::NoSecret, what }).collect()
 }
 
 /// Nothing is left whose controller is gone.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::{Method, Request, Response};
 use http_body::Frame;
@@ -18,12 +19,14 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use jiff::SignedDuration;
 use kube::client::Body;
+use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::{Clock as _, Engine, VirtualClock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::fault::{self, Fault};
-use crate::ground::{DAWN, Ground, SharedTrace};
+use crate::ground::{DAWN, Ground, SharedTrace, SimEnv};
+use crate::hub::{Fate, Hub, Mail, Weather};
 use crate::inner::{Run, Setup};
 use crate::kubelet;
 use crate::oracle::{self, Oracle, Summary, Violation};
@@ -44,7 +47,7 @@ type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let base = base.filter(|_| !(scenario.timed && fault::jumps(&setup.faults)));
+    let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(scenario, setup, base)),
@@ -60,7 +63,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
 }
 
 async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
-    let mut ground = Ground::new(scenario.own_kinds, setup.keep_trace);
+    let mut ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);
     let clock = Arc::new(VirtualClock::starting_at(DAWN));
     ground.env.follow(Arc::clone(&clock) as Arc<dyn pawl_engine::Clock>);
     let shared = Arc::new(Shared {
@@ -77,8 +80,12 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
         }),
     });
     let mut replicas = tokio::task::JoinSet::new();
-    for index in 0..setup.replicas.clamp(1, 2) {
-        replicas.spawn(keep_running(index, scenario.machines, ground.server.clone(), Arc::clone(&shared)));
+    // GitHub compares and swaps nothing: only who leads acts there, and there is no election in this world.
+    let most = if scenario.github.is_some() { 1 } else { 2 };
+    for index in 0..setup.replicas.clamp(1, most) {
+        let home =
+            Home { server: ground.server.clone(), hub: ground.hub.clone(), env: Arc::clone(&ground.env) };
+        replicas.spawn(keep_running(index, scenario.machines, home, Arc::clone(&shared)));
     }
     let mut violations = live(scenario, &mut ground, &shared).await;
     replicas.shutdown().await;
@@ -98,6 +105,7 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
     let start = Instant::now();
     let settled = SETTLED + fault::set_back(&shared.setup.faults);
     let (mut seen, mut changed) = (ground.revision(), Instant::now());
+    let mut mail = Mail::default();
     loop {
         ground.catch_up();
         if ground.revision() != seen {
@@ -105,7 +113,8 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
         }
         let moves: Vec<_> = kubelet::movable(ground).cloned().collect();
         let ready = script.front().is_some_and(|deed| (deed.when)(ground));
-        let choices = moves.len() + usize::from(ready);
+        let mails = mail.due(ground.now());
+        let choices = moves.len() + mails + usize::from(ready);
         if choices == 0 {
             if changed.elapsed() > settled {
                 break;
@@ -121,18 +130,28 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
             let mut state = shared.state();
             (Duration::from_millis(state.rng.u64(1..40)), state.rng.usize(0..choices))
         };
-        match moves.into_iter().nth(pick) {
-            Some(pod) => {
+        let in_mail = pick.checked_sub(moves.len());
+        match (moves.into_iter().nth(pick), in_mail) {
+            (Some(pod), _) => {
                 let request = kubelet::step(ground, &pod);
                 ground.send("node", request);
             }
-            None => {
-                if let Some(deed) = script.pop_front() {
-                    let (code, body) = ground.send("person", (deed.request)(ground));
-                    if code >= 300 {
-                        let what = format!("a deed was answered {code}: {}", String::from_utf8_lossy(&body));
-                        return vec![Violation { oracle: Oracle::EndsWell, what }];
-                    }
+            (None, Some(which)) if which < mails => {
+                let fate =
+                    if shared.setup.seed == 0 { Fate::Arrives } else { Fate::drawn(&mut shared.state().rng) };
+                let (now, view) = (ground.now(), ground.view());
+                for nudge in mail.take(which, fate, &view, now) {
+                    ground.send("webhook", nudge);
+                }
+            }
+            (None, _) => {
+                if let Some(deed) = script.pop_front()
+                    && let Err(what) = deed.perform(ground)
+                {
+                    return vec![Violation { oracle: Oracle::EndsWell, what }];
+                }
+                if let Some(hub) = &ground.hub {
+                    mail.collect(hub, ground.now());
                 }
             }
         }
@@ -156,15 +175,16 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
 async fn keep_running(
     index: usize,
     machines: fn(crate::mutant::Guards) -> Vec<pawl_machines::machine::AnyMachine>,
-    server: pawl_apiserver::Server,
+    home: Home,
     shared: Arc<Shared>,
 ) {
     loop {
-        let faulty = Faulty { inner: server.service(), replica: index, shared: Arc::clone(&shared) };
+        let faulty = Faulty { inner: home.server.service(), replica: index, shared: Arc::clone(&shared) };
         let guards = shared.setup.guards;
         let engine = Engine::builder(kube::Client::new(faulty, "default"))
             .machines(machines(guards))
             .clock(Arc::clone(&shared.clock) as Arc<dyn pawl_engine::Clock>)
+            .outside(home.outside(index, &shared))
             .seed(shared.setup.seed.wrapping_add(index as u64))
             .guards(pawl_engine::Guards { apply: guards.applying, read_your_writes: guards.read_your_writes })
             .build();
@@ -176,6 +196,49 @@ async fn keep_running(
         }
         let pause = Duration::from_millis(shared.state().rng.u64(1..5_000));
         sleep(pause).await;
+    }
+}
+
+/// Where a replica lives.
+struct Home {
+    server: pawl_apiserver::Server,
+    hub: Option<Hub>,
+    env: Arc<SimEnv>,
+}
+
+impl Home {
+    fn outside(&self, replica: usize, shared: &Arc<Shared>) -> Arc<dyn Outside> {
+        match &self.hub {
+            Some(hub) => {
+                let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
+                hub.port(&self.env, &self.server, weather, shared.trace.clone())
+            }
+            None => Arc::new(Nobody),
+        }
+    }
+}
+
+/// The weather between one replica and GitHub.
+#[derive(Debug)]
+struct WeatherOf {
+    replica: usize,
+    shared: Arc<Shared>,
+}
+
+impl Weather for WeatherOf {
+    fn strike(&self) -> Option<Fault> {
+        self.shared.next().1
+    }
+
+    fn crash(&self) -> BoxFuture<'static, ()> {
+        if let Some(crash) = self.shared.crashes.get(self.replica) {
+            crash.notify_one();
+        }
+        Box::pin(std::future::pending())
+    }
+
+    fn jump(&self, by: SignedDuration) {
+        self.shared.clock.jump(by);
     }
 }
 
@@ -203,6 +266,15 @@ struct State {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request: its number, and what befalls it.
+    fn next(&self) -> (u32, Option<Fault>) {
+        let mut state = self.state();
+        let at = state.requests;
+        state.requests += 1;
+        let fault = self.setup.faults.iter().find(|injection| injection.at == at);
+        (at, fault.map(|injection| injection.fault))
     }
 
     fn take(&self, replica: usize, flags: fn(&mut State) -> &mut [bool; 2]) -> bool {
@@ -257,17 +329,10 @@ impl Faulty {
             (Duration::from_millis(state.rng.u64(0..30)), Duration::from_millis(state.rng.u64(0..30)))
         };
         sleep(there).await;
-        let at = {
-            let mut state = shared.state();
-            if write {
-                state.last_write = Instant::now();
-            }
-            let at = state.requests;
-            state.requests += 1;
-            at
-        };
-        let fault =
-            shared.setup.faults.iter().find(|injection| injection.at == at).map(|injection| injection.fault);
+        if write {
+            shared.state().last_write = Instant::now();
+        }
+        let (at, fault) = shared.next();
         if let Some(fault) = fault {
             shared.trace.line(|| format!("fault at {at}: {fault}"));
         }

@@ -221,6 +221,27 @@ impl Replica {
         Ok(())
     }
 
+    /// It begins to lead: it looks at everything, and forgets what it knew of the outside.
+    pub fn lead(&mut self) {
+        self.outside.begin();
+        let kinds = self.caches.kinds();
+        let all: Vec<Arc<Object>> = kinds.iter().flat_map(|kind| self.caches.list(kind, None)).collect();
+        for object in all {
+            self.wake(&Change { before: None, after: Some(object) });
+        }
+    }
+
+    /// It no longer leads: what it has not sent yet is not sent.
+    pub fn abandon(&mut self) {
+        self.running.clear();
+        self.answers.clear();
+    }
+
+    /// What its watches have shown.
+    pub fn view(&self) -> &dyn View {
+        &self.caches
+    }
+
     /// Whose plan is at `slot`.
     pub fn machine_at(&self, slot: usize) -> &'static str {
         let work = self.running.get(slot).map(|running| &running.work);
@@ -239,6 +260,7 @@ impl Replica {
         }
         let Running { work: item, applying, asks, unheard } = self.running.swap_remove(slot);
         let Some(applying) = applying else { return };
+        let asking = !asks.is_empty();
         let Outcome { writes, refusals, failure, lost_notes: _ } = applying.finish();
         self.awaited.insert(item.clone(), writes);
         let refused = !refusals.is_empty();
@@ -254,7 +276,7 @@ impl Replica {
         }
         if failure.is_some() || unheard {
             self.back_off(&item, now, jitter);
-        } else if !refused {
+        } else if !refused && !asking {
             self.failures.remove(&item);
         }
     }

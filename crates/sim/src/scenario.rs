@@ -5,7 +5,9 @@ use pawl_api::meta::Kind;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
+use crate::fault::{self, Injection};
 use crate::ground::{Ground, request};
+use crate::hub::Hub;
 use crate::mutant::Guards;
 
 /// A world to run.
@@ -24,11 +26,21 @@ pub struct Scenario {
     pub stalls: bool,
     /// Whether nobody but the machines patches what the machines patch.
     pub alone: bool,
+    /// The GitHub of this world as it is at the beginning, if there is one.
+    pub github: Option<fn(&Hub)>,
     pub machines: fn(Guards) -> Vec<AnyMachine>,
     /// What people do, one after the other.
     pub script: fn() -> Vec<Deed>,
     /// What must be true at the end, beside the oracles that hold for all.
     pub ends_with: fn(&Ground) -> Result<(), String>,
+}
+
+impl Scenario {
+    /// Whether a run with these faults must end as the plain one does. On GitHub the time is part of a commit's hash, and
+    /// a webhook that is late changes what a sync finds: what holds there is asked by oracles of its own.
+    pub fn is_comparable(&self, faults: &[Injection]) -> bool {
+        self.github.is_none() && !(self.timed && fault::jumps(faults))
+    }
 }
 
 impl std::fmt::Debug for Scenario {
@@ -41,11 +53,28 @@ impl std::fmt::Debug for Scenario {
 /// meet the same situation, however the machinery got there.
 pub struct Deed {
     pub when: Box<dyn Fn(&Ground) -> bool>,
-    pub request: Box<Asks>,
+    pub act: Act,
+}
+
+/// What a deed does.
+pub enum Act {
+    /// Sends a request to the API server.
+    Ask(Box<Asks>),
+    /// Does something on GitHub.
+    OnGitHub(Box<dyn Fn(&Hub)>),
 }
 
 /// What a deed sends, given the world as it is.
 pub type Asks = dyn Fn(&Ground) -> Request<Vec<u8>>;
+
+impl std::fmt::Debug for Act {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ask(_) => "Ask",
+            Self::OnGitHub(_) => "OnGitHub",
+        })
+    }
+}
 
 impl std::fmt::Debug for Deed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,14 +85,19 @@ impl std::fmt::Debug for Deed {
 impl Deed {
     /// Creates an object.
     pub fn create(kind: Kind, manifest: Value) -> Self {
-        let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
-        let mut manifest = manifest;
-        if let Some(fields) = manifest.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), kind.api_version().into());
-            fields.insert("kind".to_owned(), kind.kind.as_ref().into());
-        }
-        Self::always(move |_| {
-            request(Method::POST, &kind.path(namespace.as_deref(), None), "application/json", &manifest)
+        Self::create_from(kind, move |_| manifest.clone())
+    }
+
+    /// Creates an object that depends on what is there.
+    pub fn create_from(kind: Kind, manifest: impl Fn(&Ground) -> Value + 'static) -> Self {
+        Self::always(move |ground| {
+            let mut manifest = manifest(ground);
+            if let Some(fields) = manifest.as_object_mut() {
+                fields.insert("apiVersion".to_owned(), kind.api_version().into());
+                fields.insert("kind".to_owned(), kind.kind.as_ref().into());
+            }
+            let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str);
+            request(Method::POST, &kind.path(namespace, None), "application/json", &manifest)
         })
     }
 
@@ -88,7 +122,37 @@ impl Deed {
     }
 
     fn always(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
-        Self { when: Box::new(|_| true), request: Box::new(request) }
+        Self { when: Box::new(|_| true), act: Act::Ask(Box::new(request)) }
+    }
+
+    /// Does something on GitHub.
+    pub fn on_github(act: impl Fn(&Hub) + 'static) -> Self {
+        Self { when: Box::new(|_| true), act: Act::OnGitHub(Box::new(act)) }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// When the API server did not take it.
+    pub fn perform(&self, ground: &mut Ground) -> Result<(), String> {
+        match &self.act {
+            Act::Ask(asks) => {
+                let request = asks(ground);
+                match ground.send("person", request) {
+                    (..300, _) => Ok(()),
+                    (code, body) => {
+                        Err(format!("a deed was answered {code}: {}", String::from_utf8_lossy(&body)))
+                    }
+                }
+            }
+            Act::OnGitHub(act) => match &ground.hub {
+                Some(hub) => {
+                    act(hub);
+                    Ok(())
+                }
+                None => Err("a deed on GitHub in a world without one".to_owned()),
+            },
+        }
     }
 
     #[must_use]

@@ -164,6 +164,11 @@ impl Outside for Port {
             outside::Call::Logs(_) => pawl_engine::outside::Nobody.call(call),
         }
     }
+
+    /// Check runs that another process made are not among those that this one remembers (I7).
+    fn begin(&self) {
+        lock(&self.clients).clear();
+    }
 }
 
 async fn answer(client: &Client, ask: &Ask) -> Result<Reply, super::Error> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::ground::Ground;
 use crate::mutant::Guards;
-use crate::scenario::{Deed, Scenario};
+use crate::scenario::{Act, Deed, Scenario};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -19,6 +19,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let mut script = family();
@@ -34,6 +35,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let mut script = family();
@@ -58,6 +60,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let mut script = family();
@@ -73,6 +76,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -91,6 +95,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let secret = json!({"metadata": {"name": "owner", "namespace": "default"}});
@@ -105,6 +110,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -140,7 +146,7 @@ fn create(name: &'static str, owners: &'static [&'static str]) -> Deed {
 
 fn create_under(owner_kind: Kind, name: &'static str, owners: &'static [&'static str]) -> Deed {
     let mut deed = Deed::create(CONFIG_MAP, json!({"metadata": {"name": name, "namespace": "default"}}));
-    deed.request = Box::new(move |ground| {
+    deed.act = Act::Ask(Box::new(move |ground| {
         let references: Vec<Value> = owners
             .iter()
             .filter_map(|owner| ground.get(&owner_kind, "default", owner))
@@ -154,7 +160,7 @@ fn create_under(owner_kind: Kind, name: &'static str, owners: &'static [&'static
             "metadata": {"name": name, "namespace": "default", "ownerReferences": references}});
         let path = CONFIG_MAP.path(Some("default"), None);
         crate::ground::request(http::Method::POST, &path, "application/json", &manifest)
-    });
+    }));
     deed
 }
 

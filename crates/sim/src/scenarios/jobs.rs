@@ -20,6 +20,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![job(json!({"completions": 3, "parallelism": 2}), &["exit", "0"])],
             ends_with: |ground| {
@@ -34,6 +35,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![job(json!({"backoffLimit": 2}), &["exit", "1"])],
             ends_with: |ground| {
@@ -48,6 +50,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![job(json!({"activeDeadlineSeconds": 600}), &["hang"])],
             ends_with: |ground| ended(ground, "Failed"),
@@ -59,6 +62,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -79,6 +83,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![job(json!({"ttlSecondsAfterFinished": 60}), &["exit", "0"])],
             ends_with: |ground| {
@@ -93,6 +98,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![

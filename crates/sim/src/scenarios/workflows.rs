@@ -35,6 +35,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -46,6 +47,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
@@ -57,6 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
@@ -68,6 +71,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: true,
+            github: None,
             machines,
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
@@ -89,6 +93,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -112,6 +117,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -151,6 +157,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -172,6 +179,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
@@ -186,6 +194,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || vec![home(), kept_lock(), branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| {
@@ -205,6 +214,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: true,
             stalls: true,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -242,6 +252,7 @@ pub(super) fn all() -> Vec<Scenario> {
             timed: false,
             stalls: true,
             alone: true,
+            github: None,
             machines,
             script: || {
                 vec![home(), left_lock("0", json!({})), left_lock("1", json!({"pawl.dev/last-success": "t"}))]
@@ -327,8 +338,7 @@ fn owners(ground: &Ground, kind: &pawl_api::meta::Kind, name: &str) -> Value {
 
 /// An object that names others by what the world gave them.
 fn made_with(kind: pawl_api::meta::Kind, manifest: impl Fn(&Ground) -> Value + 'static) -> Deed {
-    let request = move |ground: &Ground| (Deed::create(kind.clone(), manifest(ground)).request)(ground);
-    Deed { when: Box::new(|_| true), request: Box::new(request) }
+    Deed::create_from(kind, manifest)
 }
 
 /// The lock of the one Workflow's target, free, as something that must be remembered has left it.

@@ -33,6 +33,7 @@ fn deployments() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || vec![deployment(&json!({})), new_image().when(is_rolled_out)],
             ends_with: |ground| {
@@ -47,6 +48,7 @@ fn deployments() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let recreate = json!({"strategy": {"type": "Recreate"}, "revisionHistoryLimit": 0});
@@ -64,6 +66,7 @@ fn deployments() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 vec![
@@ -92,6 +95,7 @@ fn sets() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -122,6 +126,7 @@ fn sets() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let spec = json!({"replicas": 2, "serviceName": "web"});
@@ -152,6 +157,7 @@ fn sets() -> Vec<Scenario> {
             timed: false,
             stalls: false,
             alone: false,
+            github: None,
             machines,
             script: || {
                 let node = |name| Deed::create(NODE, json!({"metadata": {"name": name}}));
@@ -193,6 +199,7 @@ fn namespaces() -> Vec<Scenario> {
         timed: false,
         stalls: false,
         alone: false,
+        github: None,
         machines: |_| {
             let certificate = "a certificate".to_owned();
             vec![AnyMachine::new(ServiceAccounts), AnyMachine::new(RootCertificates { certificate })]

@@ -1,14 +1,21 @@
 //! Every oracle is made to fail once, by a world that deserves it.
 
+use futures::FutureExt as _;
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pawl_api::k8s::CONFIG_MAP;
+use pawl_integrations::github::fake::{
+    APP_ID, APP_KEY_PKCS8, Applied, Change, Effect, INSTALLATION_ID, TOKEN,
+};
+use pawl_machines::git::github::{self, Account, Ask, CheckRun, CheckState};
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary};
+use pawl_machines::object::Key;
 use pawl_machines::plan::{Part, Plan, Step};
 use pawl_machines::view::Input;
 use pawl_sim::campaign::Simulator;
 use pawl_sim::ground::{Ground, request};
+use pawl_sim::hub::Sky;
 use pawl_sim::inner::{self, Run, Setup};
 use pawl_sim::mutant::Guards;
 use pawl_sim::oracle::{self, Oracle, Summary};
@@ -70,6 +77,7 @@ fn scenario(machines: fn(Guards) -> Vec<AnyMachine>) -> Scenario {
         timed: false,
         stalls: true,
         alone: true,
+        github: None,
         machines,
         script: one_config_map,
         ends_with: |_| Ok(()),
@@ -221,4 +229,83 @@ fn a_replica_that_forgets_its_own_writes_is_noticed() {
         broken(&inner::run(&scenario, &setup, None)).contains(&Oracle::KnowsItself)
     });
     assert!(noticed);
+}
+
+fn a_world_with_github() -> Ground {
+    Ground::new(true, false).with_hub(Some(|hub| {
+        hub.fake.create("acme/infra").push("main", &Change::new("begin").put("a/b.tf", "0"));
+    }))
+}
+
+#[test]
+fn a_check_run_made_twice_is_noticed() {
+    let created = |external_id: &str| Applied {
+        at: Timestamp::UNIX_EPOCH,
+        request: 1,
+        repository: "acme/infra".to_owned(),
+        effect: Effect::CheckRunCreated {
+            id: 1,
+            external_id: external_id.to_owned(),
+            name: "plan".to_owned(),
+            sha: "0".repeat(40),
+        },
+    };
+    assert_eq!(oracle::one_check(&[created("a"), created("b")]), []);
+    assert_eq!(oracle::one_check(&[created("a"), created("a")])[0].oracle, Oracle::OneCheck);
+}
+
+#[test]
+fn a_check_run_that_never_concludes_is_noticed() {
+    let ground = a_world_with_github();
+    let hub = ground.hub.as_ref().unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "credentials"},
+        "stringData": {"github-app-id": APP_ID.to_string(), "github-installation-id": INSTALLATION_ID.to_string(),
+            "github-private-key": APP_KEY_PKCS8}});
+    let path = "/api/v1/namespaces/default/secrets";
+    let made = ground.server.call(request(Method::POST, path, "application/json", &secret).map(Into::into));
+    assert_eq!(made.status(), 201);
+    let port = hub.port(&ground.env, &ground.server, Sky::new(&[], &ground.env), ground.trace().clone());
+    let account = Arc::new(Account {
+        uid: "u".to_owned(),
+        api_url: "https://api.github.com".to_owned(),
+        owner: "acme".to_owned(),
+        name: "infra".to_owned(),
+        secret: Key::new(Some("default"), "credentials"),
+    });
+    let run = CheckRun {
+        sha: hub.fake.repository("acme/infra").unwrap().head("main").unwrap(),
+        name: "plan".to_owned(),
+        external_id: "a".to_owned(),
+        state: CheckState::Queued,
+        started_at: None,
+        completed_at: None,
+        details_url: None,
+        title: "queued".to_owned(),
+        summary: "waits".to_owned(),
+        text: String::new(),
+    };
+    let call = github::Call::new(&account, Ask::CreateCheckRun(run));
+    port.call(&call).now_or_never().unwrap().unwrap();
+    assert_eq!(oracle::checks_conclude(hub)[0].oracle, Oracle::ChecksConclude);
+    assert_eq!(oracle::contract(hub), []);
+}
+
+#[test]
+fn what_github_does_not_understand_is_noticed() {
+    let ground = a_world_with_github();
+    let hub = ground.hub.as_ref().unwrap();
+    let odd =
+        http::Request::get("https://api.github.com/repos/acme/infra/no-such-thing").body(bytes::Bytes::new());
+    let _ = tower::ServiceExt::oneshot(hub.transport(), odd.unwrap()).now_or_never().unwrap();
+    assert_eq!(oracle::contract(hub)[0].oracle, Oracle::KeepsContract);
+}
+
+#[test]
+fn i6_a_credential_outside_of_its_secret_is_noticed() {
+    let mut ground = a_world_with_github();
+    let leak = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "leak"}, "data": {"said": TOKEN}});
+    let path = "/api/v1/namespaces/default/configmaps";
+    ground.send("person", request(Method::POST, path, "application/json", &leak));
+    let hub = ground.hub.clone().unwrap();
+    assert_eq!(oracle::no_secret(&ground, &hub)[0].oracle, Oracle::NoSecret);
 }
