@@ -115,6 +115,8 @@ pub enum Step {
     /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does. An empty UID
     /// means any object of that name.
     ConfirmGone(Reference),
+    /// Go on only if no object of this kind in this namespace carries this label on the API server itself.
+    ConfirmNone { kind: Kind, namespace: Option<String>, label: &'static str, value: String },
     /// Go on only if this object is on the API server as it was seen: caches of different kinds lag differently.
     ConfirmUnchanged { target: Reference, resource_version: String },
     /// Replace `spec.finalizers` of the Namespace this plan is about, through its `finalize` subresource; afterwards it

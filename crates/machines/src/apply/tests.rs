@@ -356,3 +356,26 @@ fn every_guard_can_be_taken_away_alone() {
     let late = Guards { resource_version: false, ..all };
     assert_eq!(metadata(late), json!({"labels": {"a": "b"}, "uid": "j"}));
 }
+
+#[test]
+fn that_none_is_left_is_asked_of_the_server_by_label() {
+    let step = || Step::ConfirmNone {
+        kind: crate::testing::CONFIG_MAP,
+        namespace: Some("n".to_owned()),
+        label: "example.com/of",
+        value: "a".to_owned(),
+    };
+    let mut none = applying(vec![step()], vec![], None);
+    let asked = none.ask().unwrap();
+    assert_eq!(
+        line(&asked),
+        "GET /api/v1/namespaces/n/configmaps?labelSelector=example.com%2Fof%3Da&limit=1"
+    );
+    assert!(asked.headers()[http::header::ACCEPT].to_str().unwrap().contains("PartialObjectMetadata"));
+    ok(&mut none, &json!({"kind": "ConfigMapList", "items": []}));
+    assert!(none.ask().is_none() && none.finish().failure.is_none());
+    let mut some = applying(vec![step()], vec![], None);
+    some.ask().unwrap();
+    ok(&mut some, &json!({"kind": "ConfigMapList", "items": [{"metadata": {"name": "x"}}]}));
+    assert_eq!(some.finish().failure.unwrap().category, Category::Conflict);
+}
