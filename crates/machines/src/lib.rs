@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod cache;
 pub mod cluster;
 pub mod dag;
+pub mod deploy;
 pub mod failure;
 pub mod git;
 pub mod lifecycle;
