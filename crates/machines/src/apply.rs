@@ -30,6 +30,7 @@ const MAX_NOTE_BYTES: usize = 1024;
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// What came back for a request.
 #[derive(Clone, Copy, Debug)]
@@ -276,6 +277,19 @@ impl Applying {
                 let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
                 let request = create_request(&kind, key.namespace.as_deref(), &manifest);
                 (Asked::Create { kind, key, adopt }, request)
+            }
+            Step::Apply { kind, mut manifest, force } => {
+                if let Some(manifest) = manifest.as_object_mut() {
+                    manifest.insert("apiVersion".to_owned(), kind.api_version().into());
+                    manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
+                }
+                let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
+                let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
+                let path = kind.path(key.namespace.as_deref(), Some(&key.name));
+                let path = format!("{path}?fieldManager=pawl-deployer&force={force}");
+                // JSON is YAML.
+                let request = request(Method::PATCH, &path, APPLY_PATCH, manifest.to_string().into_bytes());
+                (Asked::Patch { kind, key }, request)
             }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
                 let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
@@ -571,7 +585,7 @@ fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
     match steps.first() {
         Some(Step::AddFinalizer(_)) => false,
         _ => steps.iter().any(|step| match step {
-            Step::Create { .. } => true,
+            Step::Create { .. } | Step::Apply { .. } => true,
             Step::Delete { target, resource_version, .. } => {
                 target.uid != about.uid() || resource_version.is_none()
             }
@@ -684,7 +698,7 @@ fn delete_request(
     guards: Guards,
 ) -> Request<Vec<u8>> {
     let mut preconditions = serde_json::Map::new();
-    if guards.uid_precondition {
+    if guards.uid_precondition && !target.uid.is_empty() {
         preconditions.insert("uid".to_owned(), target.uid.as_str().into());
     }
     if let Some(version) = resource_version.filter(|_| guards.resource_version) {

@@ -103,7 +103,10 @@ pub enum Step {
     Create { kind: Kind, manifest: Value, adopt: Adopt },
     /// Merge-patch another object, only if it is still the one that was observed.
     Patch { target: Reference, resource_version: Option<String>, patch: Value, part: Part },
-    /// Delete exactly this object. Gone already is done.
+    /// Make an object have these fields, by server-side apply, whether or not it is there. With `force`, also where
+    /// somebody else has written one of them.
+    Apply { kind: Kind, manifest: Value, force: bool },
+    /// Delete exactly this object; with an empty UID, whichever has its name. Gone already is done.
     Delete {
         target: Reference,
         resource_version: Option<String>,

@@ -206,6 +206,16 @@ impl Cluster {
             return (201, body);
         }
         let (kind, key, part) = self.route(request.uri().path());
+        if request
+            .headers()
+            .get(http::header::CONTENT_TYPE)
+            .is_some_and(|type_| type_ == "application/apply-patch+yaml")
+        {
+            return match self.get(&kind, &key) {
+                Some(_) => self.answer_patch(&kind, &key, "", body),
+                None => self.answer_create(&kind, key.namespace.as_deref(), body),
+            };
+        }
         match (request.method(), part.as_str()) {
             (&Method::POST, _) => self.answer_create(&kind, key.namespace.as_deref(), body),
             (&Method::GET, _) if key.name.is_empty() => self.answer_list(&kind, &key, request.uri().query()),

@@ -58,6 +58,10 @@ pub mod labels {
     pub const MANAGED_BY: &str = "execution.landscaper.gardener.cloud/managed-by";
     /// On a DeployItem: the name of its item in the Execution.
     pub const NAME: &str = "execution.landscaper.gardener.cloud/name";
+    /// Ours, on an object that an item deployed: the DeployItem …
+    pub const DEPLOY_ITEM: &str = "pawl.dev/deploy-item";
+    /// … and its namespace.
+    pub const DEPLOY_ITEM_NAMESPACE: &str = "pawl.dev/deploy-item-namespace";
 }
 
 /// Item types with a deployer of ours.

@@ -379,3 +379,21 @@ fn that_none_is_left_is_asked_of_the_server_by_label() {
     ok(&mut some, &json!({"kind": "ConfigMapList", "items": [{"metadata": {"name": "x"}}]}));
     assert_eq!(some.finish().failure.unwrap().category, Category::Conflict);
 }
+
+#[test]
+fn an_object_is_applied_by_its_name_with_our_field_manager() {
+    let manifest = json!({"metadata": {"name": "x", "namespace": "n"}, "data": {"k": "v"}});
+    let apply = Step::Apply { kind: crate::testing::CONFIG_MAP, manifest, force: true };
+    // Only while the object is as it was decided on; the test's own `applying` has answered that.
+    assert!(needs_confirmed_basis(&about(), std::slice::from_ref(&apply)));
+    let mut applying = applying(vec![apply], vec![], None);
+    let asked = applying.ask().unwrap();
+    assert_eq!(line(&asked), "PATCH /api/v1/namespaces/n/configmaps/x?fieldManager=pawl-deployer&force=true");
+    assert_eq!(asked.headers()[http::header::CONTENT_TYPE], "application/apply-patch+yaml");
+    assert_eq!(
+        (body(&asked)["kind"].as_str(), body(&asked)["apiVersion"].as_str()),
+        (Some("ConfigMap"), Some("v1"))
+    );
+    ok(&mut applying, &json!({"kind": "ConfigMap", "metadata": {"uid": "u", "resourceVersion": "9"}}));
+    assert_eq!(applying.finish().writes[0].resource_version, "9");
+}

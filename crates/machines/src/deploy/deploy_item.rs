@@ -23,18 +23,18 @@ use pawl_api::deploy::{
     DeployItem, DeployItemPhase, DeployItemStatus, EXPORT_KEY, FINALIZER, annotations, execution, labels,
     target, types,
 };
-use pawl_api::k8s::SECRET;
+use pawl_api::k8s::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SECRET};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Reason, Target, names};
+use pawl_api::meta::{Kind, Reason, Target, names};
 use serde_json::{Map, Value, json};
 
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
-use super::mock;
+use super::{manifest, mock};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::outside::Call;
 use crate::plan::{Adopt, Note, Part, Plan, Step, Waiting, Wake};
@@ -50,11 +50,13 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 pub struct DeployItems {
     /// Which running copy this is, as `status.deployer.identity` says.
     pub identity: Cow<'static, str>,
+    /// Items here may deploy what belongs to no namespace.
+    pub system_namespace: Cow<'static, str>,
 }
 
 impl Default for DeployItems {
     fn default() -> Self {
-        Self { identity: "pawl".into() }
+        Self { identity: "pawl".into(), system_namespace: "pawl-system".into() }
     }
 }
 
@@ -62,12 +64,14 @@ impl Default for DeployItems {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deployer {
     Mock,
+    Manifest,
 }
 
 impl Deployer {
     fn of(type_: &str) -> Option<Self> {
         match type_ {
             types::MOCK => Some(Self::Mock),
+            types::MANIFEST => Some(Self::Manifest),
             _ => None,
         }
     }
@@ -75,6 +79,7 @@ impl Deployer {
     fn name(self) -> &'static str {
         match self {
             Self::Mock => "mock",
+            Self::Manifest => "manifest",
         }
     }
 }
@@ -124,6 +129,8 @@ pub struct Observed {
     target_there: bool,
     /// The Secret with what it exports.
     export: Option<Arc<Object>>,
+    /// What a manifest item looks at.
+    manifest: Option<manifest::Facts>,
     /// A step that was refused for good.
     refused: Option<String>,
     identity: String,
@@ -142,8 +149,13 @@ impl Machine for DeployItems {
             watches: vec![
                 Watch::other(execution::KIND, of_the_gone_execution),
                 Watch::other(target::KIND, naming_the_target),
+                Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+                Watch::other(CUSTOM_RESOURCE_DEFINITION, |_, _| Vec::new()),
                 Watch::owned(SECRET),
-            ],
+            ]
+            .into_iter()
+            .chain(manifest::WATCHED.iter().map(deployed))
+            .collect(),
             finalizer: Some(FINALIZER),
             phases: Some(Table::of::<DeployItemPhase>(KIND, ["status", "phase"])),
             writes: vec![
@@ -159,8 +171,11 @@ impl Machine for DeployItems {
         let (view, me) = (input.view, Arc::clone(input.me));
         let beside = |name: &str| Key::new(me.namespace(), name);
         let wanted = item.spec.target.as_ref();
+        let deployer = Deployer::of(&item.spec.type_);
+        let facts = || manifest::observe(view, &me, item, &self.system_namespace);
         Observed {
-            deployer: Deployer::of(&item.spec.type_),
+            manifest: (deployer == Some(Deployer::Manifest)).then(facts),
+            deployer,
             parent: Parent::of(view, &me, &execution::KIND),
             target_there: wanted
                 .is_none_or(|wanted| view.get(&target::KIND, &beside(&wanted.name)).is_some()),
@@ -274,6 +289,10 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     let work = match (&observed.refused, deployer) {
         (Some(problem), _) => Work::come(Come::Hopeless(Reason::DeployerFailed, problem.clone())),
         (None, Deployer::Mock) => mock::work(observed, flow, &status, now),
+        (None, Deployer::Manifest) => match &observed.manifest {
+            Some(facts) => manifest::work(observed, facts, flow, &status),
+            None => Work::default(),
+        },
     };
     let Work { mut steps, asks, come, provider_status, export, waiting, wake } = work;
     if let Some(kept) = provider_status {
@@ -287,7 +306,7 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
         status.export_ref =
             export.is_some().then(|| NamedRef { name: export_key(&observed.me).name, namespace: None });
     }
-    let mut plan = if done && !steps.is_empty() {
+    let mut plan = if done && flow == Flow::Install && !steps.is_empty() {
         // It is done when what it takes is seen to be there; the phase says so only then.
         Plan::rest()
     } else {
@@ -378,6 +397,12 @@ fn write_export(observed: &Observed, export: &Value) -> Option<Step> {
             part: Part::Main,
         }),
     }
+}
+
+/// What an item deployed says so in its labels.
+fn deployed(kind: &Kind) -> Watch {
+    let wakes = Wakes::Labels { namespace: Some(labels::DEPLOY_ITEM_NAMESPACE), name: labels::DEPLOY_ITEM };
+    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[] }
 }
 
 /// Items wait for their Execution in all things; only when it is gone they must help themselves.

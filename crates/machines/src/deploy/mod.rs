@@ -6,6 +6,8 @@ pub mod graph;
 pub mod item_job;
 pub mod items;
 pub mod job;
+mod json_path;
+mod manifest;
 mod mock;
 #[cfg(test)]
 mod testing;

@@ -30,27 +30,35 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario("deploy-fails", "a failure stops what comes after it", || {
             vec![made("a b<a c<b", &[("b", json!({"phase": "Failed"}))])]
         }),
-        scenario("deploy-update", "a second job takes orphans down, in reverse, before anything new comes", || {
-            vec![
-                made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))]),
-                changed("a e<a", &[("a", json!({"export": {"port": 2}}))]).when(finished(1)),
-                changed("e", &[]).when(finished(2)),
-            ]
-        }),
+        scenario(
+            "deploy-update",
+            "a second job takes orphans down, in reverse, before anything new comes",
+            || {
+                vec![
+                    made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))]),
+                    changed("a e<a", &[("a", json!({"export": {"port": 2}}))]).when(finished(1)),
+                    changed("e", &[]).when(finished(2)),
+                ]
+            },
+        ),
         scenario("deploy-delete", "a diamond is taken down in reverse and leaves nothing", || {
             vec![
                 made("a b<a c<a d<b,c", &[]),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
         }),
-        scenario("deploy-retry", "an item that cannot be taken down holds what it stands on, until it can", || {
-            vec![
-                made("a b<a", &[("b", json!({"failOnDelete": true}))]),
-                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
-                mended().when(finished(2)),
-                asked().when(finished(2)),
-            ]
-        }),
+        scenario(
+            "deploy-retry",
+            "an item that cannot be taken down holds what it stands on, until it can",
+            || {
+                vec![
+                    made("a b<a", &[("b", json!({"failOnDelete": true}))]),
+                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                    mended().when(finished(2)),
+                    asked().when(finished(2)),
+                ]
+            },
+        ),
     ]
 }
 
@@ -78,7 +86,8 @@ fn items(line: &str, configs: &[(&str, Value)]) -> Value {
     let item = |word: &str| {
         let (name, others) = word.split_once('<').unwrap_or((word, ""));
         let others: Vec<&str> = others.split(',').filter(|other| !other.is_empty()).collect();
-        let config = configs.iter().find(|(of, _)| *of == name).map_or(json!({}), |(_, config)| config.clone());
+        let config =
+            configs.iter().find(|(of, _)| *of == name).map_or(json!({}), |(_, config)| config.clone());
         json!({"name": name, "type": types::MOCK, "dependsOn": others, "config": config})
     };
     line.split_whitespace().map(item).collect()
@@ -133,9 +142,10 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
         let reason = happened.object.status().pointer("/lastError/reason").and_then(Value::as_str);
         matches!(reason, Some("PickupTimeout" | "ProgressingTimeout"))
     });
-    let deleted = ground.history.iter().any(|happened| {
-        *happened.object.kind() == EXECUTION && happened.object.is_deleting()
-    });
+    let deleted = ground
+        .history
+        .iter()
+        .any(|happened| *happened.object.kind() == EXECUTION && happened.object.is_deleting());
     let left = ground.all(&EXECUTION).count() + ground.all(&ITEM).count() + ground.all(&SECRET).count();
     if deleted && !late && left > 0 {
         return Err(format!("{left} objects are left"));
@@ -206,7 +216,9 @@ fn check_turn(seen: &Seen<'_>, name: &str, object: &Object, job: &str) -> Result
 }
 
 fn depends_on(item: &Object) -> Vec<String> {
-    item.annotation(annotations::DEPENDS_ON).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    item.annotation(annotations::DEPENDS_ON)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
 }
 
 fn text<'a>(status: &'a Value, field: &str) -> Option<&'a str> {
@@ -253,7 +265,11 @@ mod tests {
     fn the_oracle_notices_an_execution_that_keeps_no_order() {
         let without = |_: Guards| {
             let executions = Executions { keeps_order: false, ..Executions::default() };
-            vec![AnyMachine::new(executions), AnyMachine::new(DeployItems::default()), AnyMachine::new(Garbage)]
+            vec![
+                AnyMachine::new(executions),
+                AnyMachine::new(DeployItems::default()),
+                AnyMachine::new(Garbage),
+            ]
         };
         for name in ["deploy-diamond", "deploy-delete"] {
             let mut scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
