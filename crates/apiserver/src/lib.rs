@@ -26,7 +26,7 @@ mod watch;
 
 pub use access::{Access, SigningKey, SigningKeyError};
 pub use env::{Env, RealEnv, SeededEnv};
-pub use http::{LogRequest, PodLogs, ResponseBody, ServeError, Service, serve};
+pub use http::{Bounds, LogRequest, PodLogs, ResponseBody, ServeError, Service, serve, serve_within};
 pub use server::{Change, Server};
 pub use status::{Cause, Details, Status};
 pub use store::{ChangeType, Compacted, Ids, JournalFailed, Limits, Meta, Object, OpenError, Options};

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::store::Object;
 
 /// A selector longer than this chooses nothing a person or a controller would write.
@@ -270,6 +272,30 @@ fn is_label_value(value: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
     bytes.len() <= 63 && bytes.iter().all(|&b| inner(b)) && edge(bytes.first()) && edge(bytes.last())
+}
+
+/// Whether a LabelSelector as objects carry it chooses these labels. An empty one chooses all, an absent one nothing.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    let Some(selector) = selector.as_object() else { return false };
+    let label = |key: &str| labels.get(key).and_then(Value::as_str);
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let equal = equal.into_iter().flatten().all(|(key, value)| label(key) == value.as_str());
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    equal
+        && expressions.into_iter().flatten().all(|expression| {
+            let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+            let value = label(text("key"));
+            let values = expression.get("values").and_then(Value::as_array);
+            let listed =
+                values.is_some_and(|values| values.iter().any(|v| value.is_some() && v.as_str() == value));
+            match text("operator") {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
 }
 
 #[cfg(test)]

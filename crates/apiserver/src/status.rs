@@ -159,7 +159,17 @@ impl Status {
         Status::invalid_as("meta.k8s.io", kind, "", causes)
     }
 
-    fn invalid_as(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+    /// 422: what a patch made of an object cannot be read. It names no kind, as what it names is no object.
+    pub fn invalid_patch(cause: Cause) -> Self {
+        Status::invalid_as("", "", "", vec![cause])
+    }
+
+    /// 422: a Scale breaks its rules.
+    pub fn invalid_scale(name: &str, cause: Cause) -> Self {
+        Status::invalid_as("autoscaling", "Scale", name, vec![cause])
+    }
+
+    pub(crate) fn invalid_as(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let dotted = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let why = match said.as_slice() {
@@ -208,6 +218,17 @@ impl Status {
             ..Details::default()
         };
         Status::new(403, "Forbidden", message, Some(details))
+    }
+
+    /// 408: the client took too long.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Status::new(408, "Timeout", message.into(), None)
+    }
+
+    /// 429: later, perhaps.
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        let details = Details { retry_after_seconds, ..Details::default() };
+        Status::new(429, "TooManyRequests", message.into(), Some(details))
     }
 
     /// 413: more bytes than the server takes.

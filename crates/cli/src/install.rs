@@ -87,7 +87,7 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
 
 fn permissions(choices: &Choices) -> Vec<Value> {
     let mut rules: BTreeMap<(String, Vec<&str>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in needed(&doors::machines()) {
+    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace)) {
         rules.entry((group, verbs.into_iter().collect())).or_default().push(resource);
     }
     let rules: Vec<Value> = rules
@@ -274,7 +274,7 @@ mod tests {
             identity: "a".into(),
         };
         let engine = Engine::builder(kube::Client::new(service, "default"))
-            .machines(doors::machines())
+            .machines(doors::machines("pawl-system"))
             .leader(config)
             .build()
             .unwrap();

@@ -1,15 +1,22 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod bench;
+mod cluster;
 mod crds;
 mod doors;
+mod explain;
 mod install;
 mod logging;
+mod match_paths;
 mod operator;
+mod ports;
+mod run;
 mod sim;
 mod stop;
 mod terminal;
 mod uninstall;
 mod up;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,8 +45,15 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Say why something ran, or did not.
+    Explain(explain::Args),
+    /// Print the paths that a template's pattern matches.
+    Match(match_paths::Args),
+    Run(run::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
+    /// Measure how fast things are.
+    Bench(bench::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,11 +105,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Uninstall(UninstallArgs { kubeconfig, yes: _, choices }) => runtime()?.block_on(async {
-            let client = operator::client(kubeconfig.as_deref()).await?;
+            let client = cluster::for_controllers(kubeconfig.as_deref()).await?;
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
+        Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
+        Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
+        Command::Bench(args) => bench::run(&args, &mut Stdout)?,
     }
     Ok(ExitCode::SUCCESS)
 }

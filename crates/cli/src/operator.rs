@@ -1,13 +1,13 @@
 //! `pawl operator`: the doors' controllers against any Kubernetes.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use pawl_engine::{Engine, Stopped, health, leader};
+use pawl_integrations::github::transport;
 
-use crate::{doors, logging, stop};
+use crate::{cluster, doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,19 +27,23 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
     #[command(flatten)]
+    webhook: webhook::Choices,
+    #[command(flatten)]
     logging: logging::Choices,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
-    let client = client(args.kubeconfig.as_deref()).await?;
+    let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
+    let machines = doors::machines(&args.system_namespace);
     let config = leader::Config {
         namespace: args.system_namespace,
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
-    let engine = Engine::builder(client)
-        .machines(doors::machines())
+    let engine = Engine::builder(client.clone())
+        .machines(machines)
+        .outside(ports::of(&client, transport::https()?))
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
@@ -49,9 +53,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let stopping = stop::requested()?;
+    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    if let Some(webhook::Served { address, .. }) = &deliveries {
+        tracing::info!(%address, "taking webhook deliveries on /webhook");
+    }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
     served.await??;
+    if let Some(deliveries) = deliveries {
+        deliveries.ended.await??;
+    }
     match stopped {
         Stopped::Clean => tracing::info!("stopped"),
         Stopped::Cut { unfinished } => {
@@ -59,24 +70,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A client for the cluster that is meant: the file given, else `KUBECONFIG` and its default, else the pod's own.
-///
-/// # Errors
-/// When there is no usable configuration.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("--kubeconfig {}: cannot be read", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))?
-        }
-        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one")?,
-    };
-    Ok(kube::Client::try_from(config)?)
 }
 
 /// Differs between copies and lives as long as the process: the pod's name, made unique where there is none.

@@ -25,6 +25,10 @@ pub(crate) fn requested() -> anyhow::Result<Stop> {
 }
 
 impl Stop {
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.0.borrow()
+    }
+
     pub(crate) async fn wait(mut self) {
         // An error means that the sender is gone, and with it the runtime.
         let _ = self.0.wait_for(|stop| *stop).await;

@@ -1,6 +1,6 @@
 //! The only place that writes to the terminal.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 /// Somewhere to say a line: the terminal, or a test's list.
 pub(crate) trait Say: Send {
@@ -19,8 +19,47 @@ impl Say for Stdout {
     }
 }
 
+/// Standard error, for what is told on the way and is no part of the result.
+#[derive(Debug)]
+pub(crate) struct Stderr;
+
+impl Stderr {
+    pub(crate) fn is_terminal(&self) -> bool {
+        std::io::stderr().is_terminal()
+    }
+
+    /// Writes text as it is, at once.
+    pub(crate) fn draw(&mut self, text: &str) {
+        // Nobody is left to tell if this fails.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+impl Say for Stderr {
+    fn line(&mut self, line: &str) {
+        self.draw(&format!("{line}\n"));
+    }
+}
+
+/// Text from elsewhere, for one line: nothing in it can move the cursor or hide anything (I10).
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// Says why the program failed.
 pub(crate) fn complain(problem: &str) {
     // Nobody is left to tell if this fails.
     let _ = writeln!(std::io::stderr(), "pawl: {problem}");
+}
+
+/// What was said, for tests to look at.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Said(pub(crate) Vec<String>);
+
+#[cfg(test)]
+impl Say for Said {
+    fn line(&mut self, line: &str) {
+        self.0.push(line.to_owned());
+    }
 }

@@ -133,21 +133,13 @@ async fn remove(client: &kube::Client, manifest: &Value, say: &mut dyn Say) -> a
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terminal::Said;
     use bytes::Bytes;
     use http::Request;
     use pawl_apiserver::{RealEnv, Server};
     use pawl_engine::Engine;
     use std::sync::Arc;
     use std::time::Duration;
-
-    #[derive(Debug, Default)]
-    struct Said(Vec<String>);
-
-    impl Say for Said {
-        fn line(&mut self, line: &str) {
-            self.0.push(line.to_owned());
-        }
-    }
 
     fn send(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");

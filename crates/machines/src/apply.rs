@@ -358,6 +358,10 @@ impl Applying {
                 self.check_version(kind, key, &resource_version, reply);
             }
             Asked::Patch { kind, key } => match reply {
+                // The status that follows swaps with what this write made of the object.
+                Ok(patched) if text(&patched, "/metadata/uid") == Some(self.about.uid()) => {
+                    self.own_written(&patched);
+                }
                 Ok(patched) => self.written(kind, key, &patched, false),
                 Err(failure) => self.stop(kind, key, failure),
             },

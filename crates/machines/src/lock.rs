@@ -4,18 +4,24 @@
 //! no Lease, or a free one ──compare and swap──▶ held by a unit ──unit and run are over, or gone──▶ free
 //! ```
 //! A lock is a `coordination.k8s.io/v1` Lease. Compare-and-swap on it is the only authority: a unit acts when the API
-//! server has answered that every one of its Leases names it. Age only orders those who wait. A Lease is never deleted,
-//! because what must outlive units stands in its annotations; freeing it clears the holder and nothing else.
+//! server has answered that every one of its Leases names it. Age only orders those who wait. What must outlive units
+//! stands in annotations of the Lease: such a Lease stays when it is freed, with no holder. One that carries nothing
+//! else is deleted, so that locks do not pile up with every path that ever changed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::meta::{Kind, Target};
+use pawl_api::pawl::labels;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::view::View;
+
+pub mod reaper;
 
 pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
 
@@ -24,6 +30,15 @@ pub const TARGET: &str = "pawl.dev/target";
 
 /// Who holds it and which run it started, as JSON; `spec.holderIdentity` says the same to people.
 pub const HOLDER: &str = "pawl.dev/lock-holder";
+
+/// On a held Lease: the UID of its unit, so that a unit finds what it holds.
+pub const UNIT: &str = labels::OWNER_UID;
+
+/// What every lock's name begins with; the hash of its target follows.
+pub const PREFIX: &str = "pawl-lock-";
+
+/// More labels of a Lease while it is held, for those who count or look for locks.
+pub type Marks = BTreeMap<&'static str, String>;
 
 /// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +101,11 @@ pub fn key(system_namespace: &str, target: &Target) -> Key {
 
 /// Reads a Lease, or that there is none.
 pub fn read(lease: Option<&Arc<Object>>) -> Lock {
-    let Some(lease) = lease else { return Lock::Free };
+    lease.map_or(Lock::Free, |lease| read_object(lease))
+}
+
+/// Reads a Lease.
+pub fn read_object(lease: &Object) -> Lock {
     let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
     match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
         Some(Ok(written)) => Lock::Held(Box::new(written.into())),
@@ -94,6 +113,17 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
         None if identity.is_empty() => Lock::Free,
         None => Lock::Unreadable(identity.to_owned()),
     }
+}
+
+/// The locks that a unit holds, in the order of their names. The watch of Leases must index [`UNIT`].
+pub fn held_by(view: &dyn View, uid: &str) -> Vec<Arc<Object>> {
+    let named = view.labelled(&LEASE, UNIT, uid).into_iter();
+    named.filter(|lease| matches!(read(Some(lease)), Lock::Held(holder) if holder.unit.uid == uid)).collect()
+}
+
+/// The hash of the target that a Lease locks; `None` for Leases that are no locks.
+pub fn target_hash(lease: &Object) -> Option<&str> {
+    lease.name().strip_prefix(PREFIX)
 }
 
 /// What a unit must do to hold all of its targets.
@@ -105,6 +135,7 @@ pub fn claim(
     targets: &[Target],
     lease_of: impl Fn(&Key) -> Option<Arc<Object>>,
     me: &Holder,
+    marks: &Marks,
     now: Timestamp,
 ) -> Claim {
     let mut wanted: Vec<(Key, &Target)> =
@@ -119,8 +150,8 @@ pub fn claim(
             Lock::Held(holder) => busy = busy.or(Some((target.clone(), holder.unit.to_string()))),
             Lock::Unreadable(identity) => busy = busy.or(Some((target.clone(), identity))),
             Lock::Free => take.push(match lease {
-                Some(lease) => hold(&lease, me, now),
-                None => create(&key, target, me, now),
+                Some(lease) => hold(&lease, target, me, marks, now),
+                None => create(&key, target, me, marks, now),
             }),
         }
     }
@@ -157,9 +188,9 @@ pub fn reap(lease: &Arc<Object>, unit: Life, run: Life) -> Option<Vec<Step>> {
     Some(unit.into_iter().chain(run).chain([free(lease)]).collect())
 }
 
-fn create(key: &Key, target: &Target, me: &Holder, now: Timestamp) -> Step {
+fn create(key: &Key, target: &Target, me: &Holder, marks: &Marks, now: Timestamp) -> Step {
     let manifest = json!({
-        "metadata": {"name": key.name, "namespace": key.namespace,
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labelled(me, marks),
             "annotations": {TARGET: target.to_string(), HOLDER: encode(me)}},
         "spec": {"holderIdentity": identity(me), "acquireTime": stamp(now), "renewTime": stamp(now),
             "leaseTransitions": 0},
@@ -167,16 +198,40 @@ fn create(key: &Key, target: &Target, me: &Holder, now: Timestamp) -> Step {
     Step::Create { kind: LEASE, manifest, adopt: Adopt::Never }
 }
 
-fn hold(lease: &Arc<Object>, me: &Holder, now: Timestamp) -> Step {
+fn hold(lease: &Arc<Object>, target: &Target, me: &Holder, marks: &Marks, now: Timestamp) -> Step {
     let before = lease.raw().pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or_default();
+    let metadata = json!({"labels": labelled(me, marks),
+        "annotations": {TARGET: target.to_string(), HOLDER: encode(me)}});
     let spec = json!({"holderIdentity": identity(me), "acquireTime": stamp(now), "renewTime": stamp(now),
         "leaseTransitions": i32::try_from(before.saturating_add(1)).unwrap_or(i32::MAX)});
-    patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}, "spec": spec}))
+    patch(lease, json!({"metadata": metadata, "spec": spec}))
 }
 
-fn free(lease: &Arc<Object>) -> Step {
+fn labelled(me: &Holder, marks: &Marks) -> Map<String, Value> {
+    let unit = (UNIT.to_owned(), Value::from(me.unit.uid.as_str()));
+    marks.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).chain([unit]).collect()
+}
+
+/// Lets go of a Lease: of exactly the version that was read, so that nobody's later hold is broken.
+pub fn free(lease: &Arc<Object>) -> Step {
+    if !outlives_its_holder(lease) {
+        return Step::Delete {
+            target: lease.reference(),
+            resource_version: Some(lease.resource_version().to_owned()),
+            propagation: Propagation::Background,
+            only_if_gone: vec![],
+        };
+    }
+    let names = lease.meta().labels.iter().flat_map(BTreeMap::keys);
+    let labels: Map<String, Value> = names.map(|name| (name.clone(), Value::Null)).collect();
     let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
-    patch(lease, json!({"metadata": {"annotations": {HOLDER: null}}, "spec": spec}))
+    patch(lease, json!({"metadata": {"labels": labels, "annotations": {HOLDER: null}}, "spec": spec}))
+}
+
+/// Whether a Lease carries something besides its lock.
+fn outlives_its_holder(lease: &Object) -> bool {
+    let mut annotations = lease.meta().annotations.iter().flat_map(BTreeMap::keys);
+    annotations.any(|name| name != TARGET && name != HOLDER) || !lease.finalizers().is_empty()
 }
 
 /// Of exactly the version that was read: the compare and the swap.

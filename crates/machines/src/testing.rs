@@ -127,16 +127,43 @@ impl Cluster {
             let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
             let asks = plan.asks.clone();
             let outcome = self.apply(plan, me, usize::MAX);
-            self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
-            if !outcome.refusals.is_empty() {
-                self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
-            }
-            if asks.is_empty() || outcome.failure.is_some() || !outcome.refusals.is_empty() {
+            // What was refused is known until the look ends.
+            let over = asks.is_empty() || outcome.failure.is_some() || !outcome.refusals.is_empty();
+            if over {
+                self.refusals.retain(|(of, at, _)| (of, at) != (kind, key));
+                if !outcome.refusals.is_empty() {
+                    self.refusals.push((kind.clone(), key.clone(), outcome.refusals.clone()));
+                }
                 return outcome;
             }
             for call in asks {
                 assert!(answers.get(&call).is_none(), "asked twice in one look: {call}");
                 self.calls.push(call.clone());
+                let answer = (self.outside)(&call);
+                answers.put(call, answer);
+            }
+        }
+        panic!("still asking after {MAX_ROUNDS} rounds");
+    }
+
+    /// Like `step`, but dies at the first plan that writes anything, after so many of its requests.
+    pub(crate) fn step_dying_at_a_write(
+        &mut self,
+        machine: &AnyMachine,
+        kind: &Kind,
+        key: &Key,
+        requests: usize,
+    ) {
+        let mut answers = Answers::default();
+        for _ in 0..MAX_ROUNDS {
+            let Some(me) = self.world.get(kind, key) else { return };
+            let plan = self.plan_hearing(machine, &me, &Arc::new(answers.clone()));
+            let asks = plan.asks.clone();
+            if asks.is_empty() || !plan.steps.is_empty() {
+                self.apply(plan, me, requests);
+                return;
+            }
+            for call in asks {
                 let answer = (self.outside)(&call);
                 answers.put(call, answer);
             }

@@ -68,6 +68,9 @@ pub struct Options {
     /// Names of our own image, without tag.
     pub own_images: Vec<String>,
     pub allow_host_path: bool,
+    /// Claims, as `namespace/name`, that stand for directories of this machine. They are used as they are, whether there
+    /// is such an object or not, and nothing in them is ever removed.
+    pub directories: BTreeMap<String, PathBuf>,
     /// Pods of Deployments and the like run too.
     pub run_workloads: bool,
     /// Containers share the machine's network.
@@ -91,6 +94,7 @@ impl Options {
             container_arguments: vec!["run-container".into()],
             own_images: vec!["pawl".to_owned()],
             allow_host_path: false,
+            directories: BTreeMap::new(),
             run_workloads: false,
             network: true,
             isolation: None,
@@ -256,7 +260,10 @@ impl Runner {
                     options.own_executable.clone()
                 },
             }),
-            claims: ClaimStore { directory: options.data_dir.join("claims") },
+            claims: ClaimStore {
+                directory: options.data_dir.join("claims"),
+                given: options.directories.clone(),
+            },
             capacity: machine::capacity(&options.data_dir),
             client,
             options,

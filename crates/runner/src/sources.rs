@@ -144,6 +144,8 @@ async fn request_token(
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimStore {
     pub(crate) directory: PathBuf,
+    /// Those that stand for directories elsewhere, by `namespace/name`.
+    pub(crate) given: BTreeMap<String, PathBuf>,
 }
 
 impl ClaimStore {
@@ -154,6 +156,9 @@ impl ClaimStore {
         namespace: &str,
         name: &str,
     ) -> Result<Option<PathBuf>, kube::Error> {
+        if let Some(given) = self.given.get(&format!("{namespace}/{name}")) {
+            return Ok(Some(given.clone()));
+        }
         let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
         let Some(claim) = api.get_opt(name).await? else { return Ok(None) };
         let Some(uid) = claim.uid() else { return Ok(None) };

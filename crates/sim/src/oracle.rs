@@ -3,13 +3,14 @@
 //! Each oracle looks at a finished run beside the same scenario's run without faults. Each has a test that makes it
 //! fail: an oracle that cannot is no oracle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use pawl_api::k8s::{JOB, LEASE};
 use pawl_api::meta::{Kind, phase};
 use pawl_apiserver::ChangeType;
 use pawl_machines::apply::EVENT;
-use pawl_machines::object::Key;
+use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 
 use crate::ground::{Ground, Happened};
@@ -72,12 +73,13 @@ impl Summary {
         for (kind, objects) in &ground.live {
             for (key, object) in objects {
                 if counts(kind) {
-                    summary.end.insert((kind.clone(), key.clone()), timeless(object.raw()));
+                    summary.end.insert((kind.clone(), key.clone()), timeless(&resumed(object)));
                 }
             }
         }
+        let started = started(&ground.history);
         for Happened { what, object, .. } in &ground.history {
-            if !counts(object.kind()) {
+            if !counts(object.kind()) || !is_effect(object, &started) {
                 continue;
             }
             let (made, gone) = summary.effects.entry((object.kind().clone(), object.key())).or_default();
@@ -94,6 +96,46 @@ impl Summary {
 /// Events are for people: written at most once, perhaps lost, so they are not compared.
 fn counts(kind: &Kind) -> bool {
     kind.kind != EVENT.kind
+}
+
+/// A lock is taken and given back as often as somebody tries, and a Job that is made suspended and never let go (by a
+/// process that came too late) has done nothing: neither is an effect.
+fn is_effect(object: &Object, started: &BTreeSet<String>) -> bool {
+    match object.kind() {
+        kind if *kind == LEASE => false,
+        kind if *kind == JOB => started.contains(object.uid()),
+        _ => true,
+    }
+}
+
+/// The UIDs of the Jobs that were let go at some time.
+fn started(history: &[Happened]) -> BTreeSet<String> {
+    let jobs = history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
+    jobs.filter(|job| has_run(job)).map(|job| job.uid().to_owned()).collect()
+}
+
+/// Whether a Job may have run in this version of it.
+pub fn has_run(job: &Object) -> bool {
+    job.raw().pointer("/spec/suspend") != Some(&Value::Bool(true))
+}
+
+/// Whether a Job was seen suspended before it was resumed depends on who was faster.
+fn resumed(object: &Object) -> Value {
+    let mut raw = object.raw().clone();
+    if *object.kind() == JOB
+        && let Some(status) = raw.pointer_mut("/status").and_then(Value::as_object_mut)
+        && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
+    {
+        let is_past = |one: &Value| {
+            one.get("type").and_then(Value::as_str) == Some("Suspended")
+                && one.get("status").and_then(Value::as_str) == Some("False")
+        };
+        conditions.retain(|one| !is_past(one));
+        if conditions.is_empty() {
+            status.remove("conditions");
+        }
+    }
+    raw
 }
 
 /// An object without what depends on when things happened.
@@ -147,7 +189,7 @@ fn different<V: PartialEq + serde::Serialize>(
     base: &BTreeMap<(Kind, Key), V>,
     run: &BTreeMap<(Kind, Key), V>,
 ) -> Option<String> {
-    let keys: std::collections::BTreeSet<_> = base.keys().chain(run.keys()).collect();
+    let keys: BTreeSet<_> = base.keys().chain(run.keys()).collect();
     keys.into_iter().find_map(|at @ (kind, key)| match (base.get(at), run.get(at)) {
         (Some(expected), Some(found)) if expected == found => None,
         (expected, found) => {
@@ -168,7 +210,7 @@ fn narrow(path: String, expected: &Value, found: &Value) -> (String, Value, Valu
     };
     match (expected, found) {
         (Value::Object(a), Value::Object(b)) => {
-            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            let keys: BTreeSet<_> = a.keys().chain(b.keys()).collect();
             match keys.into_iter().find(|key| a.get(*key) != b.get(*key)) {
                 Some(key) => deeper(format!(".{key}"), a.get(key), b.get(key)),
                 None => (path, expected.clone(), found.clone()),
@@ -207,7 +249,7 @@ pub fn legal_moves(history: &[Happened], tables: &[phase::Table]) -> Vec<Violati
 
 /// Nothing is left whose controller is gone.
 pub fn no_orphan(ground: &Ground) -> Vec<Violation> {
-    let alive: std::collections::BTreeSet<&str> =
+    let alive: BTreeSet<&str> =
         ground.live.values().flat_map(BTreeMap::values).map(|object| object.uid()).collect();
     let orphans = ground.live.values().flat_map(BTreeMap::values).filter(|object| {
         object.controller().is_some_and(|controller| !alive.contains(controller.uid.as_str()))

@@ -4,6 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::repository::AggregateCheck;
 use crate::meta::{Condition, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Branch", "branches", true);
@@ -14,6 +15,9 @@ pub const WORKFLOW_READY: &str = "WorkflowReady";
 pub const WORKFLOW_CREATE_FAILED: &str = "WorkflowCreateFailed";
 /// Whether what the ref holds may run: pull requests from forks may not on their own.
 pub const TRUSTED: &str = "Trusted";
+
+/// How many `pawl` checks a Branch sees to at a time: its commit's, and those of commits it left before they were told.
+pub const MAX_CHECKS: usize = 8;
 
 /// How many changed files stand in the status; `changedFileCount` tells all.
 pub const MAX_CHANGED_FILES: usize = 200;
@@ -73,6 +77,9 @@ pub struct BranchSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[0-9a-f]{40}$"), length(max = 40))]
     pub base_sha: Option<String>,
+    /// Whether the pull request is a draft.
+    #[serde(default, skip_serializing_if = "schema::is_false")]
+    pub draft: bool,
     /// Who wrote it: the login of the pull request's or commit's author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
@@ -87,6 +94,11 @@ impl BranchSpec {
     /// The number of the pull request, if there is one.
     pub fn pull_request(&self) -> Option<i64> {
         self.pr_number.filter(|number| *number != 0)
+    }
+
+    /// Whether it is a commit of the default branch, and not of a fork's branch of the same name.
+    pub fn is_default(&self, default_branch: &str) -> bool {
+        self.head_repository.is_none() && self.name == default_branch
     }
 }
 
@@ -142,6 +154,21 @@ pub struct BranchStatus {
     /// The commit of a fork that a member allowed to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<ForkApproval>,
+    /// What became of the current SHA here; the `pawl` check combines it with that of other refs at the same SHA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<BranchResult>,
+    /// The `pawl` checks this Branch sees to, the current SHA's last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub checks: Vec<AggregateCheck>,
+    /// The value of `pawl.dev/retest` that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub handled_retest: Option<String>,
+    /// The value of `pawl.dev/cancel` that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub handled_cancel: Option<String>,
     /// Ids of ledger entries that are not stored yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(max = 64)))]
@@ -155,6 +182,10 @@ pub struct Evaluation {
     /// The WorkflowTemplate.
     #[schemars(length(max = 253))]
     pub template: String,
+    /// Which version of it: its UID and generation.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub version: String,
     /// How many Workflows it led to.
     #[serde(default)]
     #[schemars(range(min = 0))]
@@ -166,6 +197,59 @@ pub struct Evaluation {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub message: String,
+}
+
+/// What became of one SHA on one ref.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BranchResult {
+    /// The SHA it is about.
+    #[schemars(length(max = 64))]
+    pub sha: String,
+    /// What became of it.
+    pub state: ResultState,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub message: String,
+}
+
+/// What became of a SHA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ResultState {
+    /// Workflows run, or wait to run.
+    Running,
+    /// All succeeded, or there was nothing to do.
+    Succeeded,
+    /// At least one failed.
+    Failed,
+    /// At least one was cancelled, and none failed.
+    Cancelled,
+    /// Nothing ran, because the commit or its author asked for that.
+    Skipped,
+    /// Nothing ran, because forks may not.
+    Denied,
+    /// Nothing ran yet: a member must allow it.
+    ActionRequired,
+}
+
+impl ResultState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+            Self::Skipped => "Skipped",
+            Self::Denied => "Denied",
+            Self::ActionRequired => "ActionRequired",
+        }
+    }
+
+    /// Whether nothing more is awaited.
+    pub const fn is_over(self) -> bool {
+        !matches!(self, Self::Running)
+    }
 }
 
 /// `/ok-to-test`: bound to one commit.

@@ -12,8 +12,19 @@ pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Repository", "rep
 
 /// GitHub was asked, and answered.
 pub const GITHUB_REACHABLE: &str = "GitHubReachable";
+/// What happens is reported through check runs; `False` where a token allows commit statuses only.
+pub const CHECK_RUNS: &str = "CheckRuns";
 /// The last sync went through.
 pub const READY: &str = "Ready";
+
+/// What the aggregate check is called, unless an older Repository for the same repository has that name.
+pub const AGGREGATE_CHECK: &str = "pawl";
+
+/// The address of GitHub's own API.
+pub const GITHUB_API: &str = "https://api.github.com";
+
+/// How many comments of the cursor's very second are remembered.
+pub const MAX_COMMENTS_AT_CURSOR: usize = 100;
 
 /// How many aggregate checks are remembered per Repository.
 pub const MAX_AGGREGATE_CHECKS: usize = 100;
@@ -159,7 +170,7 @@ pub struct RepositoryStatus {
     /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready` and `GitHubReachable`.
+    /// `Ready`, `GitHubReachable` and `CheckRuns`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::list_schema")]
     pub conditions: Vec<Condition>,
@@ -170,6 +181,10 @@ pub struct RepositoryStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub last_default_branch_head_sha: Option<String>,
+    /// The branch that `lastDefaultBranchHeadSha` is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 255))]
+    pub last_default_branch: Option<String>,
     /// The number the next default-branch commit gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -178,6 +193,20 @@ pub struct RepositoryStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub handled_sync_request: Option<String>,
+    /// The value of `terrakojo.io/rerun` that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub handled_rerun: Option<String>,
+    /// When GitHub was last asked, as far as that led to something: a look that finds nothing new writes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sync_at: Option<Time>,
+    /// When GitHub is asked again after it failed to answer, or while something stands in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_sync_at: Option<Time>,
+    /// What the aggregate check is called, where it is not `pawl`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub aggregate_check_name: Option<String>,
     /// What GitHub still allows, where it is getting short.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
@@ -187,6 +216,10 @@ pub struct RepositoryStatus {
     /// Comments up to here were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment_cursor: Option<Time>,
+    /// The comments of that very second that were read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub comments_at_cursor: Vec<i64>,
     /// The `pawl` checks of the newest commits, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]

@@ -22,6 +22,16 @@ pub const JOB_STATUS: &str = "JobStatus";
 /// The template exists.
 pub const TEMPLATE_FOUND: &str = "TemplateFound";
 
+/// On a Job: it was made, but may not run before its UID stands in its Workflow's status. The value is what its
+/// `spec.suspend` becomes then.
+pub const HELD: &str = "pawl.dev/held";
+
+/// On a Job: the id of the check run that was made before it.
+pub const CHECK_RUN: &str = "terrakojo.io/check-run-id";
+
+/// A label on a Workflow: the hash of a target that somebody else holds, so that its release is noticed here.
+pub const WAITS_FOR: &str = "pawl.dev/waits-for";
+
 /// Keys of `spec.parameters` that the controllers read and write.
 pub mod parameters {
     pub const IS_DEFAULT_BRANCH: &str = "isDefaultBranch";
@@ -171,7 +181,7 @@ pub struct WorkflowStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub check_run_name: Option<String>,
-    /// A digest of what was last sent to the check run, so that nothing is sent twice.
+    /// What GitHub was last told, as `in_progress` or `completed/failure`, so that nothing is sent twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub check_run_reported: Option<String>,

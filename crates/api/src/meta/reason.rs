@@ -84,6 +84,14 @@ reasons! {
     RepositoryNotFound = "RepositoryNotFound",
     CommitStatusesOnly = "CommitStatusesOnly",
     CursorLost = "CursorLost",
+    CheckRunsUsed = "CheckRunsUsed",
+    /// Another Repository in the namespace has the same Branches.
+    DuplicateRepository = "DuplicateRepository",
+    DefaultBranchMissing = "DefaultBranchMissing",
+    /// A ref that no Branch can stand for.
+    BadRef = "BadRef",
+    CommandTaken = "CommandTaken",
+    CommandIgnored = "CommandIgnored",
     SyncRequested = "SyncRequested",
     BranchCreated = "BranchCreated",
     BranchUpdated = "BranchUpdated",
@@ -105,6 +113,10 @@ reasons! {
     Trusted = "Trusted",
     SkipCi = "SkipCi",
     DraftSkipped = "DraftSkipped",
+    /// The commit is on GitHub no more.
+    CommitGone = "CommitGone",
+    CancelRequested = "CancelRequested",
+    RetestRequested = "RetestRequested",
 
     // WorkflowTemplate: what it says of a change …
     Matched = "Matched",

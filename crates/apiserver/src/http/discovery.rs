@@ -1,8 +1,9 @@
 //! What does the server say about itself?
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::openapi;
+use super::{openapi, openapi_protobuf};
 use crate::resources::{Group, Registry, Resource, Version};
 
 /// A document about the server.
@@ -12,11 +13,15 @@ pub(crate) enum Document {
     Ok,
     /// Anything in JSON.
     Json(Value),
+    /// `/openapi/v2`, which some clients want in protobuf.
+    OpenApiV2,
     /// `/api` or `/apis`, which some clients want in the aggregated form.
     Groups { core: bool },
 }
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Namespaces go one by one.
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const REVIEW_VERBS: [&str; 1] = ["create"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
@@ -30,7 +35,7 @@ impl Document {
             ["apis", name] if !name.is_empty() => {
                 registry.group(name).map(|g| Document::Json(group(name, g, true)))
             }
-            ["openapi", "v2"] => Some(Document::Json(openapi::v2(registry))),
+            ["openapi", "v2"] => Some(Document::OpenApiV2),
             ["openapi", "v3"] => Some(Document::Json(openapi::index(registry))),
             ["openapi", "v3", "api", v] => {
                 registry.version("", v).map(|found| Document::Json(openapi::v3(found)))
@@ -46,13 +51,22 @@ impl Document {
         }
     }
 
-    /// The JSON of this document, in the form the client accepts.
-    pub(super) fn json(&self, registry: &Registry, accept: &str) -> Option<(Value, &'static str)> {
+    /// This document in the form the client accepts; `None` is a plain `ok`.
+    pub(super) fn body(&self, registry: &Registry, accept: &str) -> Option<(Bytes, &'static str)> {
+        if *self == Document::OpenApiV2 && openapi_protobuf::wanted(accept) {
+            let encoded = openapi_protobuf::encode(&openapi::v2(registry));
+            return Some((encoded.into(), openapi_protobuf::MEDIA_TYPE));
+        }
+        self.json(registry, accept).map(|(value, media)| (value.to_string().into(), media))
+    }
+
+    fn json(&self, registry: &Registry, accept: &str) -> Option<(Value, &'static str)> {
         const PLAIN: &str = "application/json";
         const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         match self {
             Document::Ok => None,
             Document::Json(value) => Some((value.clone(), PLAIN)),
+            Document::OpenApiV2 => Some((openapi::v2(registry), PLAIN)),
             Document::Groups { core } if wants_aggregated(accept) => {
                 Some((aggregated(registry, *core), AGGREGATED))
             }
@@ -188,7 +202,13 @@ fn aggregated_resource(resource: &Resource) -> Value {
 }
 
 fn verbs(resource: &Resource) -> &'static [&'static str] {
-    if resource.review().is_some() { &REVIEW_VERBS } else { &VERBS }
+    if resource.review().is_some() {
+        &REVIEW_VERBS
+    } else if resource.is("", "namespaces") {
+        &NAMESPACE_VERBS
+    } else {
+        &VERBS
+    }
 }
 
 /// A part of a resource.
@@ -208,6 +228,15 @@ fn subresources(resource: &Resource) -> Vec<Part<'_>> {
     if resource.scale.is_some() {
         let foreign = Some(("autoscaling", "v1"));
         out.push(Part { name: "scale", kind: "Scale", foreign, verbs: &SUBRESOURCE_VERBS });
+    }
+    if resource.is("", "namespaces") {
+        out.push(Part { name: "finalize", kind: "Namespace", foreign: None, verbs: &["update"] });
+    }
+    if resource.is("", "pods") {
+        out.push(Part { name: "binding", kind: "Binding", foreign: None, verbs: &REVIEW_VERBS });
+        let foreign = Some(("policy", "v1"));
+        out.push(Part { name: "eviction", kind: "Eviction", foreign, verbs: &REVIEW_VERBS });
+        out.push(Part { name: "log", kind: "Pod", foreign: None, verbs: &["get"] });
     }
     if resource.is("", "serviceaccounts") {
         let foreign = Some(("authentication.k8s.io", "v1"));

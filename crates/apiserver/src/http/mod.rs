@@ -7,11 +7,16 @@
 //! ```
 
 pub(crate) mod body;
+mod bounds;
 mod discovery;
 mod logs;
 mod openapi;
+mod openapi_protobuf;
+mod pace;
+pub(crate) mod protobuf;
 mod query;
 pub(crate) mod render;
+mod repeated;
 mod serve;
 mod service;
 mod target;
@@ -21,9 +26,11 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USE
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+pub use bounds::Bounds;
+pub(crate) use bounds::OpenWatches;
 pub use logs::{LogRequest, PodLogs};
 pub(crate) use query::{Query, decode};
-pub use serve::{ServeError, serve};
+pub use serve::{ServeError, serve, serve_within};
 pub use service::{ResponseBody, Service};
 pub(crate) use target::segments;
 
@@ -57,9 +64,9 @@ pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) 
     let addressed = match target {
         Target::Resource(addressed) => addressed,
         Target::Document(document) => {
-            let reply = match document.json(&registry, accept) {
+            let reply = match document.body(&registry, accept) {
                 None => plain(StatusCode::OK, "ok"),
-                Some((value, media)) => respond(200, media, value.to_string().into()),
+                Some((body, media)) => respond(200, media, body),
             };
             return (Reply::Whole(reply), 0);
         }

@@ -14,11 +14,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::Service;
+use super::Bounds;
+use super::pace::{Overdue, Pace, PacedService};
 use crate::Server;
 
-/// How long a connection may be idle or take to send its headers; clients keep idle ones for about 90 s.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A TLS handshake takes a few round trips.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that answers no HTTP/2 ping within this is gone.
@@ -26,6 +25,11 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Connections at once: a process may have 1,024 files open by default on the systems it is made for, and
 /// the journal, the logs and the runner need some.
 const MAX_CONNECTIONS: usize = 768;
+/// What a connection may hold of one request's headers, and of what its client has not taken yet: a token and a few
+/// headers are some 4 KiB, and more than 200 KiB at once makes sending no faster.
+const MAX_BUFFER_BYTES: usize = 256 << 10;
+/// Requests at once on one HTTP/2 connection: every watch of a client that may have 512 of them, on two connections.
+const MAX_STREAMS: u32 = 256;
 /// A refused accept (out of files) is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long open requests may take to end once the server is told to stop; watches never end by themselves.
@@ -42,6 +46,17 @@ pub enum ServeError {
 /// Serves HTTP/1 and HTTP/2, over TLS if told how, until `shutdown` is ready; then lets requests under way
 /// end. Everybody is asked who they are: see [`Server::with_access`].
 pub async fn serve(
+    listener: TcpListener,
+    server: Server,
+    tls: Option<Arc<ServerConfig>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    serve_within(Bounds::default(), listener, server, tls, shutdown).await
+}
+
+/// The same with other limits on each client.
+pub async fn serve_within(
+    bounds: Bounds,
     listener: TcpListener,
     server: Server,
     tls: Option<Arc<ServerConfig>>,
@@ -65,13 +80,14 @@ pub async fn serve(
                 }
             },
         };
-        let service = server.guarded_service();
+        let service = server.guarded_service().within(bounds);
+        let service = PacedService { service, pace: Pace::new() };
         let (tls, stopped) = (tls.clone(), stopped.clone());
         tokio::spawn(async move {
             match tls {
-                None => converse(stream, service, stopped).await,
+                None => converse(stream, service, bounds, stopped).await,
                 Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, service, stopped).await,
+                    Ok(Ok(stream)) => converse(stream, service, bounds, stopped).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 },
@@ -97,18 +113,32 @@ async fn accept(
     Ok((stream, place))
 }
 
-/// Requests and answers on one connection until it ends or the server stops.
-async fn converse<S>(stream: S, service: Service, mut stopped: watch::Receiver<()>)
+/// Requests and answers on one connection until it ends, its client does not keep up, or the server stops.
+async fn converse<S>(stream: S, service: PacedService, bounds: Bounds, mut stopped: watch::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(PING_EVERY));
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(MAX_BUFFER_BYTES);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).keep_alive_interval(Some(PING_EVERY)).max_concurrent_streams(MAX_STREAMS);
+    let pace = service.pace.clone();
     let service = TowerToHyperService::new(service);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        overdue = pace.overdue(bounds.head, bounds.stall) => match overdue {
+            // What it was sent last may still be on its way.
+            Overdue::Idle => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(DRAIN, connection).await.unwrap_or(Ok(()))
+            }
+            Overdue::Stalled => {
+                tracing::debug!(after = ?bounds.stall, "a client took nothing of its answer and was cut off");
+                return;
+            }
+        },
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(DRAIN, connection).await.unwrap_or(Ok(()))

@@ -15,14 +15,16 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::logs::{self, LogRequest, PodLogs};
-use super::{Reply, answer, body, refusal};
+use super::{Bounds, Reply, answer, body, refusal};
 use crate::access::{self, Identity};
 use crate::status::Status;
 use crate::verbs::Core;
 use crate::watch::Watcher;
 
-/// How long a body may take to arrive: 3 MiB over a slow line of 50 KiB a second.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of a body that is too long is still taken, and for how long, before it is refused: most clients read no
+/// answer while they send, and would only see a broken connection. Five times what is allowed.
+const MAX_DISCARDED_BYTES: usize = 5 * body::MAX_BODY_BYTES;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server as a tower service: for `kube::Client::new` in process and for hyper over sockets.
 #[derive(Debug, Clone)]
@@ -30,6 +32,7 @@ pub struct Service {
     core: Arc<Core>,
     logs: Option<Arc<dyn PodLogs>>,
     guarded: bool,
+    bounds: Bounds,
 }
 
 /// Bytes at once, or watch events one by one.
@@ -44,12 +47,18 @@ enum Inner {
 
 impl Service {
     pub(crate) fn new(core: Arc<Core>, logs: Option<Arc<dyn PodLogs>>) -> Service {
-        Service { core, logs, guarded: false }
+        Service { core, logs, guarded: false, bounds: Bounds::default() }
     }
 
     /// Asks everybody who they are, and lets them do what they may.
     pub(crate) fn guarded(mut self) -> Service {
         self.guarded = true;
+        self
+    }
+
+    /// With other limits on each client.
+    pub(super) fn within(mut self, bounds: Bounds) -> Service {
+        self.bounds = bounds;
         self
     }
 
@@ -80,7 +89,7 @@ impl Service {
             Some(Ok(request)) => return self.log(request).await,
             Some(Err(status)) => return whole(refusal(&status)),
         }
-        let sent = match read(sent).await {
+        let sent = match read(sent, self.bounds.body).await {
             Ok(sent) => sent,
             Err(status) => return whole(refusal(&status)),
         };
@@ -91,8 +100,14 @@ impl Service {
         match reply {
             Reply::Whole(response) => whole(response),
             Reply::Watch(request, shape) => {
-                let watcher = Watcher::open(self.core.clone(), request, shape);
-                let lines = unfold(watcher, |mut w| async move { w.next().await.map(|line| (line, w)) });
+                // Whoever asks in process is the server itself.
+                let max = if self.guarded { self.bounds.watches_per_client } else { usize::MAX };
+                let open = match self.core.open_watches.open(&who.name, max) {
+                    Ok(open) => open,
+                    Err(status) => return whole(refusal(&status)),
+                };
+                let watcher = (Watcher::open(self.core.clone(), request, shape), open);
+                let lines = unfold(watcher, |mut w| async move { w.0.next().await.map(|line| (line, w)) });
                 stream(Box::pin(lines), "application/json")
             }
         }
@@ -106,7 +121,7 @@ fn stream(chunks: Pin<Box<dyn Stream<Item = Bytes> + Send>>, media: &'static str
 }
 
 /// A whole body, if it is not too long and does not take forever.
-async fn read<B>(sent: B) -> Result<Bytes, Status>
+async fn read<B>(sent: B, timeout: Duration) -> Result<Bytes, Status>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -114,13 +129,23 @@ where
     if sent.is_end_stream() {
         return Ok(Bytes::new());
     }
-    let collected = Limited::new(sent, body::MAX_BODY_BYTES).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, collected).await {
+    let mut sent = std::pin::pin!(sent);
+    let collected = Limited::new(sent.as_mut(), body::MAX_BODY_BYTES).collect();
+    match tokio::time::timeout(timeout, collected).await {
         Ok(Ok(sent)) => Ok(sent.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body::too_large()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let rest = Limited::new(sent, MAX_DISCARDED_BYTES);
+            // Whatever comes of it, the answer is the same.
+            let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard(rest)).await;
+            Err(body::too_large())
+        }
         Ok(Err(error)) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
-        Err(_) => Err(Status::bad_request(format!("the body took longer than {BODY_TIMEOUT:?} to arrive"))),
+        Err(_) => Err(Status::timeout(format!("the body took longer than {timeout:?} to arrive"))),
     }
+}
+
+async fn discard<B: http_body::Body + Unpin>(mut body: B) {
+    while let Some(Ok(_)) = body.frame().await {}
 }
 
 fn whole(response: Response<Bytes>) -> Response<ResponseBody> {

@@ -106,7 +106,11 @@ fn addressed(
         (&Method::GET, true) => Verb::List,
         (&Method::GET, false) => Verb::Get,
         (&Method::POST, true) => Verb::Create,
-        (&Method::POST, false) if subresource == Subresource::Token => Verb::Create,
+        (&Method::POST, false)
+            if matches!(subresource, Subresource::Token | Subresource::Eviction | Subresource::Binding) =>
+        {
+            Verb::Create
+        }
         (&Method::PUT, false) => Verb::Update,
         (&Method::PATCH, false) => Verb::Patch,
         (&Method::DELETE, true) => Verb::DeleteCollection,
@@ -116,7 +120,9 @@ fn addressed(
     if !resource.allows(verb) {
         return Err(Status::method_not_allowed());
     }
-    if verb == Verb::DeleteCollection && resource.is("", "namespaces") {
+    // What is in namespaces is deleted in one of them, never in all.
+    let everywhere = resource.ids.namespaced && namespace.is_empty();
+    if verb == Verb::DeleteCollection && (everywhere || resource.is("", "namespaces")) {
         return Err(Status::method_not_allowed());
     }
     Ok(Addressed { verb, resource, namespace: namespace.to_owned(), name: name.to_owned(), subresource })
@@ -128,6 +134,14 @@ fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource
         "scale" if resource.scale.is_some() => Ok(Subresource::Scale),
         "token" if resource.is("", "serviceaccounts") => Ok(Subresource::Token),
         "finalize" if resource.is("", "namespaces") => Ok(Subresource::Finalize),
+        "eviction" if resource.is("", "pods") => Ok(Subresource::Eviction),
+        "binding" if resource.is("", "pods") => Ok(Subresource::Binding),
+        // Known, and not to be had: whoever asks should learn why.
+        "exec" | "attach" | "portforward" | "proxy" if resource.is("", "pods") => {
+            Err(Status::bad_request(format!(
+                "pods/{sub} is not served: pods run as processes of this machine, where they can be reached directly"
+            )))
+        }
         // A custom resource answers for its subresources itself, and so names the object.
         "status" | "scale" if matches!(resource.content, crate::resources::Content::Custom(_)) => {
             Err(Status::not_found(resource, name))

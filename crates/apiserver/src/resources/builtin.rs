@@ -190,6 +190,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     },
     Builtin {
         kind: "Endpoints",
+        columns: columns::ENDPOINTS,
         plural: "endpoints",
         short: &["ep"],
         rules: Rules { create_on_update: true, ..RULES },
@@ -265,11 +266,18 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         selectable: &[("status.replicas", "/status/replicas", "0")],
         ..WORKLOAD
     },
-    Builtin { group: "apps", kind: "ControllerRevision", plural: "controllerrevisions", ..NAMESPACED },
+    Builtin {
+        group: "apps",
+        kind: "ControllerRevision",
+        plural: "controllerrevisions",
+        columns: columns::CONTROLLER_REVISION,
+        ..NAMESPACED
+    },
     Builtin {
         group: "autoscaling",
         version: "v2",
         kind: "HorizontalPodAutoscaler",
+        columns: columns::AUTOSCALER,
         plural: "horizontalpodautoscalers",
         short: &["hpa"],
         all: true,
@@ -287,6 +295,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         group: "policy",
         kind: "PodDisruptionBudget",
+        columns: columns::DISRUPTION_BUDGET,
         plural: "poddisruptionbudgets",
         short: &["pdb"],
         status: true,
@@ -296,6 +305,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     Builtin {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
+        columns: columns::PRIORITY_CLASS,
         plural: "priorityclasses",
         short: &["pc"],
         rules: Rules { generation: true, ..RULES },

@@ -172,6 +172,23 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::required(field, ""));
         }
     }
+    if !group.is_empty() && !group.contains('.') {
+        let why = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid("spec.group", &spec["group"], why));
+    }
+    if spec["preserveUnknownFields"] == true {
+        let why = "must be false in order to use defaults in the schema";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &spec["preserveUnknownFields"], why));
+    }
+    for key in ["plural", "singular", "kind", "listKind"] {
+        let (field, name) = (format!("spec.names.{key}"), text(&spec["names"][key]).to_lowercase());
+        // A kind is written in capitals, a plural never.
+        let name = if key == "plural" { text(&spec["names"][key]) } else { name };
+        if !name.is_empty() {
+            let wrong = crate::validation::dns1035_label(&name).into_iter();
+            errors.extend(wrong.map(|why| FieldError::invalid(&field, &spec["names"][key], why)));
+        }
+    }
     if crd["metadata"]["name"] != format!("{plural}.{group}") {
         let name = &crd["metadata"]["name"];
         errors.push(FieldError::invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group"));
@@ -183,6 +200,10 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+    }
+    if !versions.iter().any(|v| v["storage"] == true) {
+        let why = "must have at least one stored version";
+        errors.push(FieldError::invalid("status.storedVersions", &Value::Array(Vec::new()), why));
     }
     for (at, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{at}]");

@@ -4,15 +4,28 @@ use serde_json::{Map, Value};
 
 use super::options::FieldValidation;
 use super::{Call, metadata};
-use crate::http::body;
+use crate::http::{body, protobuf};
 use crate::resources::{Content, Resource};
 use crate::status::{Cause, Status};
 
-/// Reads the body as an object of the addressed resource.
-pub(super) fn decode(call: &Call<'_>) -> Result<Value, Status> {
+/// Reads the body as an object of the addressed resource. The second value is what to warn of.
+pub(super) fn decode(call: &Call<'_>, validation: FieldValidation) -> Result<(Value, Vec<String>), Status> {
+    if call.content_type == protobuf::MEDIA_TYPE && matches!(call.resource.content, Content::Custom(_)) {
+        return Err(body::unknown_format(&["application/json", "application/yaml"]));
+    }
     let mut object = body::parse(call.content_type, call.body)?;
+    let repeated = match validation {
+        FieldValidation::Ignore => Vec::new(),
+        FieldValidation::Warn | FieldValidation::Strict => {
+            let paths = body::repeated(call.content_type, call.body, &object).into_iter();
+            paths.map(|path| format!("duplicate field \"{path}\"")).collect()
+        }
+    };
     check_type(call.resource, &mut object)?;
-    Ok(object)
+    if validation == FieldValidation::Strict && !repeated.is_empty() {
+        return Err(not_strict(call.resource, &repeated));
+    }
+    Ok((object, repeated))
 }
 
 /// Fills in or checks `kind` and `apiVersion`.
@@ -63,6 +76,11 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// What an object calls itself; empty if it has no name.
+pub(super) fn name_in(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The name and namespace in an object must be those of the path; absent ones are taken from there.
@@ -120,9 +138,7 @@ pub(super) fn reshape(
     metadata::omit_empty(object);
     let said = || unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
     match validation {
-        FieldValidation::Strict if !unknown.is_empty() => {
-            Err(Status::bad_request(format!("strict decoding error: {}", said().join(", "))))
-        }
+        FieldValidation::Strict if !unknown.is_empty() => Err(not_strict(resource, &said())),
         FieldValidation::Warn => Ok(said()),
         FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
     }
@@ -154,6 +170,15 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
 
 fn check_metadata(resource: &Resource, object: &Value) -> Result<(), Status> {
     crate::validation::metadata_shape(object).map_err(|why| cannot_handle(resource, &why))
+}
+
+/// What strict reading finds fault with.
+fn not_strict(resource: &Resource, faults: &[String]) -> Status {
+    let why = format!("strict decoding error: {}", faults.join(", "));
+    match &resource.content {
+        Content::Builtin(_) => cannot_handle(resource, &why),
+        Content::Custom(_) => Status::bad_request(why),
+    }
 }
 
 fn cannot_handle(resource: &Resource, why: &str) -> Status {

@@ -18,8 +18,8 @@ pub(super) const MAX_OBJECT_BYTES: usize = 3 << 19;
 /// POST to a collection.
 pub(super) fn create(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let options = WriteOptions::read(call)?;
-    let object = content::decode(call)?;
-    place(core, call, object, Origin::Written, options)
+    let (object, warnings) = content::decode(call, options.validation)?;
+    Ok(place(core, call, object, Origin::Written, options)?.warning(warnings))
 }
 
 /// Where an object's content comes from.

@@ -19,6 +19,8 @@ use crate::resources::{Content, Resource, crd};
 use crate::status::{Cause, Status};
 use crate::store::{Expect, Object, key};
 
+/// Namespaces that a cluster cannot be without.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// How long a pod is given unless it or the request says otherwise; Kubernetes' number.
@@ -46,6 +48,10 @@ enum Policy {
 /// DELETE of one object.
 pub(super) fn delete(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
     let options = DeleteOptions::read(call)?;
+    if call.resource.is("", "namespaces") && IMMORTAL.contains(&call.name) {
+        let why = "this namespace may not be deleted";
+        return Err(Status::forbidden(call.resource, call.name, why, Vec::new()));
+    }
     match remove(core, call, &options)? {
         Removed::Gone(object) if call.resource.rules.returns_deleted => Ok(Answer::Object(200, object)),
         Removed::Gone(object) => {
@@ -270,6 +276,11 @@ impl DeleteOptions {
             let body = body::parse(call.content_type, call.body)?;
             if !body.is_object() {
                 return Err(Status::bad_request("DeleteOptions must be an object".to_owned()));
+            }
+            if let Some(kind) =
+                body.get("kind").and_then(Value::as_str).filter(|k| !matches!(*k, "" | "DeleteOptions"))
+            {
+                return Err(Status::bad_request(format!("a {kind} cannot be handled as a DeleteOptions")));
             }
             let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
             DeleteOptions {

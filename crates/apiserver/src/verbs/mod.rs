@@ -16,6 +16,7 @@ mod delete;
 mod metadata;
 mod options;
 mod owners;
+mod pods;
 mod read;
 mod review;
 mod scale;
@@ -29,7 +30,7 @@ pub(crate) use read::ListOptions;
 
 use crate::access::{Access, Identity, Policy};
 use crate::env::Env;
-use crate::http::Query;
+use crate::http::{OpenWatches, Query};
 use crate::resources::{Registry, Resource, crd};
 use crate::status::Status;
 use crate::store::{CommitError, Object, Store};
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     registry: RwLock<Arc<Registry>>,
     policy: RwLock<Arc<Policy>>,
     access: OnceLock<Arc<Access>>,
+    pub(crate) open_watches: OpenWatches,
 }
 
 /// One request to one resource.
@@ -88,6 +90,10 @@ pub(crate) enum Subresource {
     Finalize,
     /// ServiceAccounts: a token for one.
     Token,
+    /// Pods: a deletion that budgets may refuse.
+    Eviction,
+    /// Pods: a node to run on.
+    Binding,
 }
 
 impl Subresource {
@@ -99,6 +105,8 @@ impl Subresource {
             Subresource::Scale => "scale",
             Subresource::Finalize => "finalize",
             Subresource::Token => "token",
+            Subresource::Eviction => "eviction",
+            Subresource::Binding => "binding",
         }
     }
 }
@@ -129,6 +137,15 @@ pub(crate) struct Outcome {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Outcome {
+    /// The same with more to warn of, said first.
+    fn warning(mut self, mut of: Vec<String>) -> Outcome {
+        of.append(&mut self.warnings);
+        self.warnings = of;
+        self
+    }
+}
+
 impl From<Answer> for Outcome {
     fn from(answer: Answer) -> Self {
         Outcome { answer, warnings: Vec::new() }
@@ -143,6 +160,7 @@ impl Core {
             registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))),
             policy: RwLock::default(),
             access: OnceLock::new(),
+            open_watches: OpenWatches::default(),
         }
     }
 
@@ -154,6 +172,7 @@ impl Core {
             registry: RwLock::new(self.registry()),
             policy: RwLock::new(self.policy()),
             access: self.access.clone(),
+            open_watches: OpenWatches::default(),
         }
     }
 
@@ -209,9 +228,17 @@ impl Core {
                 delete::delete_collection(self, call).map(Outcome::from)
             }
             (Subresource::Token, Verb::Create) => review::token(self, call),
-            (Subresource::Scale | Subresource::Status | Subresource::Finalize | Subresource::Token, _) => {
-                Err(Status::method_not_allowed())
-            }
+            (Subresource::Eviction, Verb::Create) => pods::evict(self, call),
+            (Subresource::Binding, Verb::Create) => pods::bind(self, call),
+            (
+                Subresource::Scale
+                | Subresource::Status
+                | Subresource::Finalize
+                | Subresource::Token
+                | Subresource::Eviction
+                | Subresource::Binding,
+                _,
+            ) => Err(Status::method_not_allowed()),
         }
     }
 }

@@ -47,7 +47,7 @@ fn with_writer<T>(core: &Core, call: &Call<'_>, act: impl FnOnce(&Writer<'_>) ->
     // What this part of the object cannot change is put back, so writing it owns nothing.
     let resets: &[&str] = match call.subresource {
         Subresource::Whole if call.resource.status => &["status"],
-        Subresource::Whole | Subresource::Token => &[],
+        Subresource::Whole | Subresource::Token | Subresource::Eviction | Subresource::Binding => &[],
         Subresource::Status => &["spec"],
         Subresource::Scale | Subresource::Finalize => &["status"],
     };

@@ -82,6 +82,9 @@ pub(super) fn watch(_core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
 /// One page of a collection.
 pub(super) fn page(core: &Core, call: &Call<'_>, options: &ListOptions) -> Result<List, Status> {
     let token = options.token.as_deref().map(Token::read).transpose()?;
+    if token.is_some() && options.version.is_some_and(|version| version > 0) {
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
     let snapshot = snapshot(core, call, options, token.as_ref())?;
     let start = token.as_ref().map_or("", |t| t.after.as_str());
     let mut items = Vec::new();

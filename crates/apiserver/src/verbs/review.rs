@@ -18,10 +18,10 @@ pub(super) fn review(core: &Core, call: &Call<'_>, review: Review) -> Result<Out
         return Err(Status::method_not_allowed());
     }
     let options = WriteOptions::read(call)?;
-    let mut object = content::decode(call)?;
+    let (mut object, repeated) = content::decode(call, options.validation)?;
     let warnings = content::reshape(call.resource, &mut object, options.validation)?;
     let answered = access::review(core, call, review, object)?;
-    Ok(Outcome { answer: Answer::Value(201, answered), warnings })
+    Ok(Outcome { answer: Answer::Value(201, answered), warnings }.warning(repeated))
 }
 
 /// POST of a token request.
@@ -29,8 +29,8 @@ pub(super) fn token(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let kind = &*TOKEN_REQUEST;
     let request = Call { resource: kind, ..*call };
     let options = WriteOptions::read(&request)?;
-    let mut object = content::decode(&request)?;
+    let (mut object, repeated) = content::decode(&request, options.validation)?;
     let warnings = content::reshape(kind, &mut object, options.validation)?;
     let answered = access::request_token(core, call, kind, object)?;
-    Ok(Outcome { answer: Answer::Value(201, answered), warnings })
+    Ok(Outcome { answer: Answer::Value(201, answered), warnings }.warning(repeated))
 }

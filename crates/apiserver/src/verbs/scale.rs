@@ -79,7 +79,8 @@ fn replicas(scale: &Value) -> Result<i64, Status> {
         Some(replicas) if replicas >= 0 => Ok(replicas),
         Some(replicas) => {
             let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
-            Err(Status::invalid_options("Scale", vec![Cause::invalid("spec.replicas", message)]))
+            let name = metadata::text(scale, "name");
+            Err(Status::invalid_scale(name, Cause::invalid("spec.replicas", message)))
         }
         None => Err(Status::bad_request("Scale: spec.replicas is not an integer".to_owned())),
     }

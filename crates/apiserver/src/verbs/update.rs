@@ -24,16 +24,17 @@ use crate::store::{Expect, Object, key};
 /// PUT and PATCH of an object or its status.
 pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let options = WriteOptions::read(call)?;
-    let source = Source::read(call)?;
+    let (source, warnings) = Source::read(call, options)?;
     let key = key(call.namespace, call.name);
-    until_settled(call, || {
+    let outcome = until_settled(call, || {
         let Some(head) = core.store.head(&call.resource.table, &key) else {
             return absent(core, call, &source, options).map(Some);
         };
         let old = call.resource.read(&head);
         let (new, origin) = source.content(core, call, &old)?;
         change(core, call, &head, &old, new, origin, options)
-    })
+    })?;
+    Ok(outcome.warning(warnings))
 }
 
 /// Where the new content comes from.
@@ -46,12 +47,17 @@ enum Source {
 }
 
 impl Source {
-    fn read(call: &Call<'_>) -> Result<Source, Status> {
+    /// Reads the body. The second value is what to warn of.
+    fn read(call: &Call<'_>, options: WriteOptions) -> Result<(Source, Vec<String>), Status> {
         if call.verb == Verb::Update {
-            let mut object = content::decode(call)?;
+            let (mut object, warnings) = content::decode(call, options.validation)?;
             content::check_place(call, &mut object)?;
-            return Ok(Source::Replace(object));
+            return Ok((Source::Replace(object), warnings));
         }
+        Ok((Source::patch(call)?, Vec::new()))
+    }
+
+    fn patch(call: &Call<'_>) -> Result<Source, Status> {
         match call.content_type {
             "application/merge-patch+json" => {
                 let patch = body::parse("application/json", call.body)?;
@@ -103,7 +109,7 @@ impl Source {
             Source::Strategic(patch) => strategic_merge(old, patch, &call.resource.schema)
                 .map_err(|error| Status::bad_request(error.to_string()))?,
         };
-        content::check_type(call.resource, &mut new)?;
+        content::check_type(call.resource, &mut new).map_err(|status| blame_patch(call, status))?;
         content::check_place(call, &mut new)?;
         Ok((new, Origin::Written))
     }
@@ -206,11 +212,10 @@ pub(super) fn change(
 
 /// What a patch made of an object is the patch's fault, and said as such.
 fn blame_patch(call: &Call<'_>, status: Status) -> Status {
-    if call.verb != Verb::Patch || status.code != 400 || status.message.starts_with("strict") {
+    if call.verb != Verb::Patch || status.code != 400 {
         return status;
     }
-    let cause = Cause::invalid("patch", format!("Invalid value: {}", status.message));
-    Status::invalid(call.resource, "", vec![cause])
+    Status::invalid_patch(Cause::invalid("patch", format!("Invalid value: {}", status.message)))
 }
 
 /// The uid and the version the client believes in.
@@ -233,7 +238,8 @@ fn check_identity(call: &Call<'_>, head: &Object, new: &Value) -> Result<(), Sta
         version => match version.parse::<u64>() {
             Ok(version) if version == head.revision => Ok(()),
             Ok(_) => Err(Status::conflict(resource, call.name, MODIFIED)),
-            Err(error) => Err(Status::bad_request(format!("resourceVersion {version:?}: {error}"))),
+            // Kubernetes does not expect this and says so with a 500.
+            Err(_) => Err(Status::unknown(format!("strconv.ParseUint: parsing {version:?}: invalid syntax"))),
         },
     }
 }
@@ -243,7 +249,11 @@ fn isolate(call: &Call<'_>, new: &mut Value, old: &Value) {
     let custom = matches!(call.resource.content, Content::Custom(_));
     match call.subresource {
         Subresource::Whole if call.resource.status => restore(new, old, |key| key == "status"),
-        Subresource::Whole | Subresource::Scale | Subresource::Token => {}
+        Subresource::Whole
+        | Subresource::Scale
+        | Subresource::Token
+        | Subresource::Eviction
+        | Subresource::Binding => {}
         Subresource::Status => {
             restore(new, old, |key| !matches!(key, "status" | "metadata" | "kind" | "apiVersion"));
             if custom {

@@ -6,10 +6,15 @@ mod access;
 mod bad_input;
 mod client;
 mod conformance;
+mod crash;
 mod durable;
+mod limits;
+mod order;
+mod register;
 mod replay;
 mod semantics;
 mod sockets;
+mod wire;
 
 use std::sync::Arc;
 

@@ -20,14 +20,16 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, Options, PodLogs, RealEnv, Server};
 use pawl_engine::{Engine, Stopped};
+use pawl_integrations::github::transport;
 use pawl_machines::cluster::service_account::RootCertificates;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use crate::terminal::Say;
-use crate::{doors, logging, stop};
+use crate::{doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +45,8 @@ pub(crate) struct Args {
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
+    #[command(flatten)]
+    webhook: webhook::Choices,
     #[command(flatten)]
     logging: logging::Choices,
 }
@@ -71,9 +75,11 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let server = server.with_access(identity.access()?);
     let client = kube::Client::new(server.service(), "default");
     let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
+    make_namespace(&client, SYSTEM_NAMESPACE).await?;
     let engine = Engine::builder(client.clone())
-        .machines(doors::with_cluster())
+        .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
+        .outside(ports::of(&client, transport::https()?))
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
@@ -81,6 +87,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
+    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
     let served = tokio::spawn(pawl_apiserver::serve(
         listener,
         server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
@@ -94,6 +101,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     });
     engine.ready().await;
     greet(say, address, &kubeconfig, start);
+    if let Some(webhook::Served { address, .. }) = &deliveries {
+        say.line(&format!("  webhook     http://{address}/webhook"));
+    }
     if args.demo {
         demo::start(&client, say).await?;
     }
@@ -104,6 +114,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
     served.await?.context("the API server")?;
+    if let Some(deliveries) = deliveries {
+        deliveries.ended.await?.context("the webhook server")?;
+    }
     say.line("stopped; everything acknowledged is on disk");
     Ok(())
 }
@@ -117,6 +130,17 @@ fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Insta
         "  try         kubectl --kubeconfig {} get workflows -A --watch",
         kubeconfig.display()
     ));
+}
+
+/// Where the locks are kept.
+async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
+    let api: kube::Api<pawl_api::k8s::Namespace> = kube::Api::all(client.clone());
+    let namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
+    match api.create(&kube::api::PostParams::default(), &namespace).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("make namespace {name}")),
+    }
 }
 
 /// The data directory, private to its owner: it holds keys and whatever people store.

@@ -153,17 +153,15 @@ pub fn progress(orphans: (&Graph, &[Standing]), items: (&Graph, &[Standing])) ->
     let (down_next, up_next) = (of(&down), of(&up));
     let has = |class: Class| down.contains(&class) || up.contains(&class);
     if has(Class::B) {
-        let failed = |classes: &[Class], next: Next| match next {
-            Next::Failed(_) => next,
-            _ if has(Class::C) => Next::Wait,
-            _ if classes.iter().all(|class| *class == Class::A) => Next::Done,
+        let failed = |next: Next| match next {
+            Next::Failed(_) | Next::Done => next,
             // What was not started will not be; the other side's failure ends the job.
-            _ => Next::Failed(Vec::new()),
+            Next::Trigger(_) | Next::Wait | Next::Stuck(_) => Next::Failed(Vec::new()),
         };
         if has(Class::C) {
             return Progress { orphans: Next::Wait, items: Next::Wait };
         }
-        return Progress { orphans: failed(&down, down_next), items: failed(&up, up_next) };
+        return Progress { orphans: failed(down_next), items: failed(up_next) };
     }
     let items = match (&down_next, up_next) {
         (Next::Done, next) => next,
@@ -173,7 +171,7 @@ pub fn progress(orphans: (&Graph, &[Standing]), items: (&Graph, &[Standing])) ->
     // Stuck only if really nothing moves: an item may still be at an earlier job.
     let orphans = match down_next {
         Next::Stuck(_) if up.contains(&Class::C) => Next::Wait,
-        next => next,
+        Next::Done | Next::Trigger(_) | Next::Wait | Next::Failed(_) | Next::Stuck(_) => down_next,
     };
     Progress { orphans, items }
 }

@@ -317,6 +317,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is written in place, as json!")]
     fn prepared(spec: Value) -> Prepared {
         let raw = json!({"metadata": {"name": "e", "namespace": "n", "uid": "u"}, "spec": spec});
         Prepared::deserialize(raw).unwrap()

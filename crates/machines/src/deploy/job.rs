@@ -48,6 +48,7 @@ impl<'a> Jobs<'a> {
 
 /// What is to be done about jobs before anything else.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "made and taken apart within one decision, never kept")]
 pub enum Start {
     /// Nothing is asked for.
     No,
@@ -83,6 +84,7 @@ impl Parent {
 
 /// What an object without a running job is to do.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "made and taken apart within one decision, never kept")]
 pub enum Begin {
     Rest,
     /// These, and then look again.

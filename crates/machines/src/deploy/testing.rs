@@ -88,6 +88,7 @@ impl Case {
     }
 
     /// Changes the Execution.
+    #[expect(clippy::needless_pass_by_value, reason = "it is written in place, as json!")]
     pub(super) fn edit(&mut self, patch: Value) -> &mut Self {
         self.cluster.edit(&execution::KIND, &key("e"), &patch);
         self
@@ -128,7 +129,9 @@ impl Case {
     }
 
     pub(super) fn item_key(&self, name: &str) -> Key {
-        key(&deploy_item::name("e", "execution-e", name))
+        let execution = self.execution();
+        let uid = execution.as_ref().and_then(|found| found["metadata"]["uid"].as_str());
+        key(&deploy_item::name("e", uid.unwrap_or("execution-e"), name))
     }
 
     pub(super) fn item(&self, name: &str) -> Option<Value> {

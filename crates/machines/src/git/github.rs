@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::super::outside;
 use crate::failure::{Category, Failure};
 use crate::object::Key;
+use crate::outside::{self, Answers};
 
 /// On whose behalf: which repository, on which GitHub, with which credentials.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -317,6 +317,21 @@ impl CheckState {
     }
 }
 
+impl From<CheckState> for StatusState {
+    /// For those who report through commit statuses, which know fewer words. What asks for something to be done does
+    /// not pass; what was not meant to run does.
+    fn from(state: CheckState) -> Self {
+        match state {
+            CheckState::Queued | CheckState::InProgress => Self::Pending,
+            CheckState::Completed(conclusion) => match conclusion {
+                Conclusion::Success | Conclusion::Skipped | Conclusion::Neutral => Self::Success,
+                Conclusion::Failure | Conclusion::TimedOut | Conclusion::ActionRequired => Self::Failure,
+                Conclusion::Cancelled => Self::Error,
+            },
+        }
+    }
+}
+
 impl std::fmt::Display for CheckState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())?;
@@ -358,6 +373,17 @@ impl Call {
     pub fn new(account: &Arc<Account>, ask: Ask) -> outside::Call {
         outside::Call::GitHub(Self { account: Arc::clone(account), ask })
     }
+}
+
+/// What GitHub said to a call in this look; `None`: it was not asked yet.
+pub fn heard<'a>(answers: &'a Answers, call: &outside::Call) -> Option<Result<&'a Reply, Failure>> {
+    Some(match answers.get(call)? {
+        Ok(reply) => match &**reply {
+            outside::Reply::GitHub(reply) => Ok(reply),
+            outside::Reply::Logs(_) => Err(mismatched(call)),
+        },
+        Err(failure) => Err(failure.clone()),
+    })
 }
 
 /// What a port that answers something else than was asked amounts to: a defect, and never a panic.

@@ -32,6 +32,8 @@ pub const MAX_TOKENS: usize = 16_384;
 pub struct Glob {
     pattern: String,
     variants: Vec<Variant>,
+    /// What all variants need.
+    needs: Fingerprint,
 }
 
 /// Why a pattern is none.
@@ -89,7 +91,10 @@ impl Glob {
     /// When it is malformed (by doublestar's `ValidatePattern`), or has more alternatives than anybody could mean.
     pub fn new(pattern: &str) -> Result<Self, BadPattern> {
         match compile::variants(pattern) {
-            Ok(variants) => Ok(Self { pattern: pattern.to_owned(), variants }),
+            Ok(variants) => {
+                let needs = Fingerprint::common(variants.iter().map(|variant| variant.needs));
+                Ok(Self { pattern: pattern.to_owned(), variants, needs })
+            }
             Err((at, problem)) => {
                 Err(BadPattern { pattern: pattern.to_owned(), position: at.saturating_add(1), problem })
             }
@@ -108,9 +113,10 @@ impl Glob {
 
     /// The same for a path that is compared with many patterns.
     pub fn matches_subject(&self, subject: &Subject) -> bool {
-        self.variants.iter().any(|variant| {
-            subject.has.contains(&variant.needs) && Walk::new(variant, &subject.name).reaches_the_end()
-        })
+        subject.has.contains(&self.needs)
+            && self.variants.iter().any(|variant| {
+                subject.has.contains(&variant.needs) && Walk::new(variant, &subject.name).reaches_the_end()
+            })
     }
 }
 
@@ -326,6 +332,15 @@ impl Fingerprint {
 
     fn contains(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(mine, theirs)| theirs & !mine == 0)
+    }
+
+    fn common(all: impl Iterator<Item = Self>) -> Self {
+        let both = |Self(one): Self, Self(other): Self| {
+            Self(std::array::from_fn(|at| {
+                one.get(at).copied().unwrap_or_default() & other.get(at).copied().unwrap_or_default()
+            }))
+        };
+        all.reduce(both).unwrap_or_default()
     }
 
     /// What a path cannot do without if these tokens are to match it.

@@ -1,9 +1,12 @@
 //! Which Job does a Workflow run? The template's, hardened, told what it is about, and never more powerful than its
 //! namespace allows.
 //!
-//! The Job is built as JSON, so that fields this version does not know reach the API server as they were written.
+//! The Job is built as JSON, so that fields this version does not know reach the API server as they were written. It is
+//! made suspended and says so (`pawl.dev/held`): it runs once its UID stands in its Workflow's status.
 
-use pawl_api::git::workflow::{WORKSPACE_VOLUME, parameters};
+use std::collections::BTreeSet;
+
+use pawl_api::git::workflow::{CHECK_RUN, HELD, WORKSPACE_VOLUME, parameters};
 use pawl_api::git::workflow_template::{DEFAULT_MOUNT_PATH, Job};
 use pawl_api::git::{BranchSpec, WorkflowSpec, labels};
 use pawl_api::meta::names;
@@ -39,6 +42,8 @@ pub struct Ingredients<'a> {
     pub job: &'a Job,
     /// The namespace is labelled for Pods that are as good as root on their node.
     pub allow_privileged: bool,
+    /// The check run that was made for it: found again on the Job, should the status that says so be lost.
+    pub check_run: Option<i64>,
 }
 
 /// The Job of a Workflow, of its name and controlled by it.
@@ -49,6 +54,10 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     from.job.parse().map_err(|error| BuildError::NotAJob(error.to_string()))?;
     let mut spec = Value::Object(from.job.0.clone());
     default(&mut spec, "backoffLimit", json!(0));
+    // A Pod that is on its way out may still act on the target: its replacement waits until it has ended.
+    default(&mut spec, "podReplacementPolicy", json!("Failed"));
+    let suspend = is_true(&spec, "suspend");
+    spec["suspend"] = json!(true);
     let labels = job_labels(&from);
     let template = object(&mut spec, "template");
     let pod_labels = object(object(template, "metadata"), "labels");
@@ -72,9 +81,40 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     }
     let (name, namespace) = (from.workflow.name(), from.workflow.namespace());
     let owner = from.workflow.controller_reference();
-    let metadata =
-        json!({"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]});
+    let check_run = from.check_run.map(|id| (CHECK_RUN, id.to_string()));
+    let annotations: Map<String, Value> = [(HELD, suspend.to_string())]
+        .into_iter()
+        .chain(check_run)
+        .map(|(key, value)| (key.to_owned(), value.into()))
+        .collect();
+    let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "annotations": annotations,
+        "ownerReferences": [owner]});
     Ok(json!({"metadata": metadata, "spec": spec}))
+}
+
+/// The patch that lets a held Job go; `None` when it was let go before, whatever people did to it since.
+pub fn release(job: &Object) -> Option<Value> {
+    let suspend = job.annotation(HELD)? == "true";
+    Some(json!({"metadata": {"annotations": {HELD: null}}, "spec": {"suspend": suspend}}))
+}
+
+/// The names of the Secrets whose values the containers of a Job can see, and therefore print. What only pulls images
+/// never reaches a container.
+pub fn secrets(job: &Value) -> BTreeSet<String> {
+    let Some(pod) = job.pointer("/spec/template/spec") else { return BTreeSet::new() };
+    let containers = ["initContainers", "containers"].into_iter().flat_map(|field| list(pod, field));
+    let in_env = containers.flat_map(|container| {
+        let from = list(container, "envFrom").filter_map(|one| one.pointer("/secretRef/name"));
+        let single = list(container, "env").filter_map(|one| one.pointer("/valueFrom/secretKeyRef/name"));
+        from.chain(single)
+    });
+    let mounted = list(pod, "volumes").flat_map(|volume| {
+        let whole = volume.pointer("/secret/secretName");
+        let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
+        let projected = sources.into_iter().flatten().filter_map(|one| one.pointer("/secret/name"));
+        whole.into_iter().chain(projected)
+    });
+    in_env.chain(mounted).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn job_labels(from: &Ingredients<'_>) -> Map<String, Value> {
@@ -134,6 +174,7 @@ fn harden_pod(pod: &mut Value, branch: &BranchSpec) {
     if branch.head_repository.is_some() {
         // What a fork wrote never gets the namespace's credentials, whatever the template says.
         pod["automountServiceAccountToken"] = json!(false);
+        drop_token_sources(pod);
     }
     let context = object(pod, "securityContext");
     default(context, "runAsNonRoot", json!(true));
@@ -141,6 +182,16 @@ fn harden_pod(pod: &mut Value, branch: &BranchSpec) {
     let seccomp = object(context, "seccompProfile");
     if seccomp.get("type").and_then(Value::as_str).is_none_or(str::is_empty) {
         seccomp["type"] = json!("RuntimeDefault");
+    }
+}
+
+/// A projected volume is another way to a ServiceAccount's token.
+fn drop_token_sources(pod: &mut Value) {
+    let volumes = pod.get_mut("volumes").and_then(Value::as_array_mut);
+    for volume in volumes.into_iter().flatten() {
+        if let Some(sources) = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut) {
+            sources.retain(|source| source.get("serviceAccountToken").is_none_or(Value::is_null));
+        }
     }
 }
 
@@ -255,12 +306,21 @@ mod tests {
 
     /// Builds the Job of a template for a Workflow with these parameters.
     fn check(job: &str, parameters: &str, allow_privileged: bool) -> Result<Value, BuildError> {
+        build_for(job, parameters, allow_privileged, None)
+    }
+
+    fn build_for(
+        job: &str,
+        parameters: &str,
+        allow_privileged: bool,
+        fork: Option<&str>,
+    ) -> Result<Value, BuildError> {
         let metadata = json!({"name": "plan-1", "namespace": "n", "uid": "w-uid"});
         let object = Object::new(workflow::KIND, json!({"metadata": metadata})).unwrap();
         let spec = serde_json::from_value(json!({"owner": "acme", "repository": "My_Repo", "branch": "b",
             "sha": "a".repeat(40), "template": "plan", "path": "envs/$(SECRET)", "parameters": yaml(parameters)}));
         let branch = json!({"owner": "acme", "repository": "My_Repo", "name": "fix/$HOME", "sha": "a".repeat(40),
-            "prNumber": 7});
+            "prNumber": 7, "headRepository": fork});
         let branch: BranchSpec = serde_json::from_value(branch).unwrap();
         assert_eq!(branch::KIND.kind, "Branch");
         let job = serde_json::from_value(yaml(job)).unwrap();
@@ -270,6 +330,7 @@ mod tests {
             branch: &branch,
             job: &job,
             allow_privileged,
+            check_run: Some(7),
         })
     }
 
@@ -296,6 +357,52 @@ mod tests {
             assert_eq!(holder["labels"]["terrakojo.io/repo-name"], "My_Repo");
             assert_eq!(holder["labels"]["terrakojo.io/sha"], "a".repeat(40));
         }
+    }
+
+    #[test]
+    fn it_is_made_held_and_let_go_as_the_template_says() {
+        for (job, suspend) in [(PLAIN.to_owned(), false), (PLAIN.replacen('{', "{suspend: true, ", 1), true)]
+        {
+            let built = check(&job, "{}", false).unwrap();
+            assert_eq!(built["spec"]["suspend"], true);
+            assert_eq!(built["metadata"]["annotations"][CHECK_RUN], "7");
+            let made = Object::new(crate::cluster::job::JOB, built).unwrap();
+            let patch = release(&made).unwrap();
+            assert_eq!(
+                (&patch["spec"]["suspend"], &patch["metadata"]["annotations"][HELD]),
+                (&json!(suspend), &json!(null))
+            );
+        }
+        let theirs = json!({"metadata": {"name": "j"}, "spec": {"suspend": true}});
+        assert_eq!(
+            release(&Object::new(crate::cluster::job::JOB, theirs).unwrap()),
+            None,
+            "a person suspended it"
+        );
+    }
+
+    #[test]
+    fn a_forks_job_gets_no_service_account_token_in_any_way() {
+        let job = "{template: {spec: {automountServiceAccountToken: true, containers: [{name: main, image: i}], \
+            volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}, {secret: {name: s}}]}}]}}}";
+        let pod = |fork| build_for(job, "{}", false, fork).unwrap()["spec"]["template"]["spec"].clone();
+        let (theirs, ours) = (pod(Some("someone/infra")), pod(None));
+        assert_eq!(theirs["automountServiceAccountToken"], false);
+        assert_eq!(theirs["volumes"][0]["projected"]["sources"], json!([{"secret": {"name": "s"}}]));
+        assert_eq!(ours["automountServiceAccountToken"], true);
+        assert_eq!(ours["volumes"][0]["projected"]["sources"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn i6_every_secret_that_a_container_can_print_is_named() {
+        let job = yaml(
+            "{spec: {template: {spec: {imagePullSecrets: [{name: pull}],
+            initContainers: [{name: i, envFrom: [{secretRef: {name: a}}, {configMapRef: {name: x}}]}],
+            containers: [{name: c, env: [{name: E, valueFrom: {secretKeyRef: {name: b, key: k}}}, {name: F, value: v}]}],
+            volumes: [{name: v, secret: {secretName: c}}, {name: w, projected: {sources: [{secret: {name: d}}]}}, {name: e, emptyDir: {}}]}}}}",
+        );
+        assert_eq!(secrets(&job), ["a", "b", "c", "d"].map(str::to_owned).into());
+        assert!(secrets(&json!({})).is_empty());
     }
 
     #[test]

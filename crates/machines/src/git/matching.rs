@@ -11,11 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pawl_api::git::WorkflowTemplateSpec;
 use pawl_api::git::branch::Evaluation;
+use pawl_api::git::workflow::parameters;
 use pawl_api::git::workflow_template::{ExecutionUnit, Match, On, RootFiles};
+use pawl_api::git::{BranchSpec, WorkflowPhase, WorkflowSpec, WorkflowTemplateSpec};
 use pawl_api::meta::Reason;
 
+pub use super::github::ChangedFile;
 use super::glob::{BadPattern, Glob, Subject};
 use crate::dag::{self, Node};
 
@@ -29,21 +31,10 @@ const EXAMPLE_CHARS: usize = 100;
 /// What the CRD allows in an evaluation's message.
 const MESSAGE_CHARS: usize = 1024;
 
-/// A file that a commit, a pull request or a person changed, added or removed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChangedFile {
-    pub path: String,
-    /// Its name before, where it was renamed: both count.
-    pub previous: Option<String>,
-}
-
 impl ChangedFile {
+    /// A file that was added or edited.
     pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), previous: None }
-    }
-
-    pub fn renamed(from: impl Into<String>, to: impl Into<String>) -> Self {
-        Self { path: to.into(), previous: Some(from.into()) }
+        Self { path: path.into(), previous_path: None, removed: false }
     }
 }
 
@@ -150,7 +141,8 @@ impl Matcher {
     }
 }
 
-/// What every template says of a change to a ref, in order of their names.
+/// What every template says of a change to a ref, in order of their names. Removed files count, and both names of
+/// renamed ones.
 pub fn fan_out<'a>(
     files: &[ChangedFile],
     templates: impl IntoIterator<Item = (&'a str, &'a WorkflowTemplateSpec)>,
@@ -159,24 +151,21 @@ pub fn fan_out<'a>(
     let templates: BTreeMap<&str, &WorkflowTemplateSpec> = templates.into_iter().collect();
     let names: BTreeSet<&str> = files
         .iter()
-        .flat_map(|file| [Some(&file.path), file.previous.as_ref()])
+        .flat_map(|file| [Some(&file.path), file.previous_path.as_ref()])
         .flatten()
         .map(String::as_str)
         .collect();
     let subjects: Vec<(&str, Subject)> = names.into_iter().map(|name| (name, Subject::new(name))).collect();
-    let unusable = unusable(&templates);
-    let verdict = |(name, spec): (&&str, &&WorkflowTemplateSpec)| {
-        let result = match unusable.get(name) {
-            Some(why) => Err(why.clone()),
-            None => targets(spec, &subjects, is_default_branch),
-        };
-        let (targets, why_not) = match result {
+    let verdict = |(name, usable): (&str, Result<Matcher, WhyNot>), spec: &WorkflowTemplateSpec| {
+        let targets = usable.and_then(|matcher| targets(spec, &matcher, &subjects, is_default_branch));
+        let (targets, why_not) = match targets {
             Ok(targets) => (targets, None),
             Err(why) => (vec![], Some(why)),
         };
-        Verdict { template: (*name).to_owned(), unit: spec.match_.execution_unit, targets, why_not }
+        Verdict { template: name.to_owned(), unit: spec.match_.execution_unit, targets, why_not }
     };
-    templates.iter().map(verdict).collect()
+    // Both in order of the same names.
+    usable(&templates).into_iter().zip(templates.values()).map(|(one, spec)| verdict(one, spec)).collect()
 }
 
 /// In which order targets can be run: what is in one stage waits only for what is in earlier ones. A target waits for
@@ -213,6 +202,68 @@ pub fn stages<'a>(
     stages
 }
 
+/// The Workflow of one target. `workspace` is the claim that its containers share and where they find it.
+pub fn workflow_spec(
+    branch: (&str, &BranchSpec),
+    template: (&str, &WorkflowTemplateSpec),
+    path: &str,
+    is_default_branch: bool,
+    workspace: Option<(&str, &str)>,
+) -> WorkflowSpec {
+    let mut parameters = BTreeMap::from([
+        (parameters::IS_DEFAULT_BRANCH.to_owned(), is_default_branch.to_string()),
+        (parameters::EXECUTION_UNIT.to_owned(), template.1.match_.execution_unit.as_str().to_owned()),
+    ]);
+    if let Some((claim, mount_path)) = workspace {
+        parameters.insert(parameters::WORKSPACE_CLAIM_NAME.to_owned(), claim.to_owned());
+        parameters.insert(parameters::WORKSPACE_MOUNT_PATH.to_owned(), mount_path.to_owned());
+    }
+    WorkflowSpec {
+        owner: branch.1.owner.clone(),
+        repository: branch.1.repository.clone(),
+        branch: branch.0.to_owned(),
+        sha: branch.1.sha.clone(),
+        template: template.0.to_owned(),
+        path: path.to_owned(),
+        parameters,
+        attempt: 1,
+    }
+}
+
+/// Whether what a target waits for is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dependencies<'a> {
+    /// All of it succeeded, or there is nothing to wait for.
+    Met,
+    /// The first template that has not succeeded yet.
+    Waiting(&'a str),
+    /// The first that never will.
+    Failed(&'a str),
+}
+
+/// How it stands with what a target waits for: the Workflows of these templates for the same commit and path, of which
+/// `phase` tells the phase (`None`: there is no such Workflow, so there is nothing to wait for).
+pub fn dependencies(
+    depends_on: &[String],
+    phase: impl Fn(&str) -> Option<Option<WorkflowPhase>>,
+) -> Dependencies<'_> {
+    let mut state = Dependencies::Met;
+    for other in depends_on {
+        match phase(other) {
+            None | Some(Some(WorkflowPhase::Succeeded)) => {}
+            Some(Some(WorkflowPhase::Failed | WorkflowPhase::Cancelled)) => {
+                return Dependencies::Failed(other);
+            }
+            Some(None | Some(WorkflowPhase::Pending | WorkflowPhase::Running)) => {
+                if state == Dependencies::Met {
+                    state = Dependencies::Waiting(other);
+                }
+            }
+        }
+    }
+    state
+}
+
 /// The templates that wait for each other, each starting at its smallest name; unknown dependencies are no hindrance.
 pub fn cycles<'a>(templates: impl IntoIterator<Item = (&'a str, &'a [String])>) -> Vec<Vec<String>> {
     let mut templates: BTreeMap<&str, &[String]> = templates.into_iter().collect();
@@ -235,10 +286,11 @@ pub fn way_round(cycle: &[String]) -> String {
 }
 
 impl Verdict {
-    /// As it stands in the status of a Branch.
-    pub fn evaluation(&self) -> Evaluation {
+    /// As it stands in the status of a Branch; `version` is the template's UID and generation.
+    pub fn evaluation(&self, version: impl Into<String>) -> Evaluation {
         Evaluation {
             template: self.template.clone(),
+            version: version.into(),
             workflows: i64::try_from(self.targets.len()).unwrap_or(i64::MAX),
             reason: self.reason().into(),
             message: self.to_string().chars().take(MESSAGE_CHARS).collect(),
@@ -314,40 +366,40 @@ impl fmt::Display for WhyNot {
     }
 }
 
-/// The templates that cannot run whatever changes.
-fn unusable<'a>(templates: &BTreeMap<&'a str, &'a WorkflowTemplateSpec>) -> BTreeMap<&'a str, WhyNot> {
-    let mut unusable: BTreeMap<&str, WhyNot> = BTreeMap::new();
-    for (name, spec) in templates {
-        if let Err(bad) = Matcher::new(&spec.match_) {
-            unusable.insert(name, WhyNot::BadGlob(bad));
-        }
-    }
-    let depends_on: BTreeMap<&str, &[String]> =
-        templates.iter().map(|(name, spec)| (*name, spec.depends_on.as_slice())).collect();
-    for cycle in cycles(depends_on.iter().map(|(name, others)| (*name, *others))) {
-        for name in depends_on.keys().filter(|name| cycle.iter().any(|member| member == *name)) {
-            unusable.entry(name).or_insert_with(|| WhyNot::Cycle(cycle.clone()));
+/// The patterns of each template, or why it cannot run whatever changes.
+fn usable<'a>(
+    templates: &BTreeMap<&'a str, &'a WorkflowTemplateSpec>,
+) -> BTreeMap<&'a str, Result<Matcher, WhyNot>> {
+    let compile = |spec: &WorkflowTemplateSpec| Matcher::new(&spec.match_).map_err(WhyNot::BadGlob);
+    let mut all: BTreeMap<&str, _> = templates.iter().map(|(name, spec)| (*name, compile(spec))).collect();
+    let depends_on = templates.iter().map(|(name, spec)| (*name, spec.depends_on.as_slice()));
+    for cycle in cycles(depends_on) {
+        for member in &cycle {
+            if let Some(usable) = all.get_mut(member.as_str()).filter(|usable| usable.is_ok()) {
+                *usable = Err(WhyNot::Cycle(cycle.clone()));
+            }
         }
     }
     // What waits for one of those would wait for ever, or run without what it asked to come first.
     loop {
+        let is_not = |name: &str| all.get(name).is_some_and(Result::is_err);
         let affected: Vec<(&str, String)> = templates
             .iter()
-            .filter(|(name, _)| !unusable.contains_key(*name))
+            .filter(|(name, _)| !is_not(name))
             .filter_map(|(name, spec)| {
-                let other = spec.depends_on.iter().find(|other| unusable.contains_key(other.as_str()))?;
-                Some((*name, other.clone()))
+                Some((*name, spec.depends_on.iter().find(|other| is_not(other))?.clone()))
             })
             .collect();
         if affected.is_empty() {
-            return unusable;
+            return all;
         }
-        unusable.extend(affected.into_iter().map(|(name, other)| (name, WhyNot::DependsOnInvalid(other))));
+        all.extend(affected.into_iter().map(|(name, other)| (name, Err(WhyNot::DependsOnInvalid(other)))));
     }
 }
 
 fn targets(
     spec: &WorkflowTemplateSpec,
+    matcher: &Matcher,
     files: &[(&str, Subject)],
     is_default_branch: bool,
 ) -> Result<Vec<Target>, WhyNot> {
@@ -359,7 +411,6 @@ fn targets(
     if files.is_empty() {
         return Err(WhyNot::NoChangedFiles);
     }
-    let matcher = Matcher::new(&spec.match_).map_err(WhyNot::BadGlob)?;
     let (mut matched, mut ignored) = (Vec::new(), Vec::new());
     for (file, subject) in files {
         match matcher.look(subject) {

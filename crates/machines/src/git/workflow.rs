@@ -1,36 +1,63 @@
 //! What is the next thing to do for a Workflow: one template's run of one path of one commit?
 //!
 //! ```text
-//! finalizer ─▶ Branch there? ─no─▶ the Workflow is deleted
+//! finalizer ─▶ Branch there? ─no──▶ the Workflow is deleted
 //!              finished?     ─yes─▶ it stays finished, whatever becomes of its Job (I2)
-//!              Job there?    ─yes─▶ phase from the Job's conditions
-//!              made before?  ─yes─▶ Failed, JobVanished
-//!              template, power, quota ─▶ the Job is made, of the Workflow's name (I1)
-//! deleted   ─▶ a running Job is deleted in the foreground and waited for ─▶ finalizer goes
+//!              cancelled?    ─yes─▶ its Job is stopped
+//!              no Job yet    ─────▶ template, power ▸ dependencies ▸ earlier commits ▸ a place ▸ the target's lock
+//!                                   ▸ check run ▸ the Job is made, of the Workflow's name (I1), and held
+//!              a held Job    ─────▶ its UID is recorded; then, and only then, it is let go
+//!              a Job         ─────▶ phase from its conditions; the check run follows
+//!              vanished      ─────▶ Failed, JobVanished
+//! deleted   ─▶ a running Job is deleted in the foreground and waited for, the check run cancelled ─▶ finalizer goes
 //! ```
+//! A Job is made before it is started, so that a process which stalls between deciding and making cannot run anything
+//! twice: what it makes too late is never let go, and is removed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::git::workflow::{JOB_STATUS, JobRef, TEMPLATE_FOUND};
-use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTemplate, finalizers};
-use pawl_api::git::{branch, workflow, workflow_template};
+use pawl_api::git::workflow::{HELD, JobRef, TEMPLATE_FOUND, WAITS_FOR};
+use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
+use pawl_api::git::{annotations, finalizers, labels};
+use pawl_api::git::{branch, repository, workflow, workflow_template};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase, Reason, condition};
+use pawl_api::pawl::SYSTEM_NAMESPACE;
+use pawl_api::pawl::conditions::TARGET_LOCKED;
 
+use super::account;
+use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
 use crate::lifecycle::{self, Lifecycle};
+use crate::lock::reaper::is_finished;
+use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Note, Plan, Propagation, Step, Waiting};
+use crate::outside::Answers;
+use crate::plan::{Adopt, Note, Part, Plan, Propagation, Step, Waiting};
 use crate::view::{Input, View};
+
+mod ahead;
+mod ending;
+mod following;
+mod locking;
+mod report;
+mod telling;
+#[cfg(test)]
+mod tests;
+mod wakes;
+
+use ahead::Ahead;
+use locking::{Locks, Turn};
+use report::Report;
+use telling::Told;
 
 /// A namespace with this label may run Pods that are as good as root on their node.
 pub const ALLOW_PRIVILEGED: &str = "pawl.dev/allow-privileged";
@@ -38,15 +65,24 @@ pub const ALLOW_PRIVILEGED: &str = "pawl.dev/allow-privileged";
 /// How long a container may fail to start before the run fails: longer than a registry's hiccup.
 const START_LIMIT: Duration = Duration::from_mins(10);
 
-/// How long a deleted Workflow waits for its Job to go (I5): ten times what a Pod gets to end in by default, and more.
-const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
-
 /// How long until a Job that a quota kept out is tried again: nothing tells us when a quota frees up.
 const QUOTA_RETRY: Duration = Duration::from_secs(30);
 
+/// How long a new Workflow waits for others before it says so: most waits are shorter, and each word is a write here and a
+/// call to GitHub.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How long a Job must have run before it is said to run. Jobs start at whole seconds, so this is at least one: what ends
+/// sooner only ends.
+const RUNNING_AFTER: Duration = Duration::from_secs(2);
+
 /// Runs Workflows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Workflows {
+    /// Where the locks are.
+    pub system_namespace: String,
+    /// Where check runs lead to, if there is a dashboard.
+    pub dashboard_url: Option<String>,
     /// A guard that can be taken away in a simulation, to see that the simulation notices: the finalizer goes only
     /// after the Job.
     pub finalizer_order: bool,
@@ -54,7 +90,7 @@ pub struct Workflows {
 
 impl Default for Workflows {
     fn default() -> Self {
-        Self { finalizer_order: true }
+        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), dashboard_url: None, finalizer_order: true }
     }
 }
 
@@ -65,12 +101,21 @@ pub struct Observed {
     workflow: Arc<Workflow>,
     branch: Found<Branch>,
     template: Found<WorkflowTemplate>,
+    /// An earlier template, by name, shows the same name on GitHub.
+    shares_its_name: bool,
+    repository: Option<Arc<Object>>,
+    /// On whose behalf GitHub is told; `None` where no Repository stands behind the Branch.
+    account: Option<Result<Arc<Account>, String>>,
     /// The Job of the Workflow's name, whoever made it.
     job: Option<(Arc<Object>, Arc<Job>)>,
-    /// What keeps a container of the Job from starting.
-    cannot_start: Option<String>,
+    pods: Vec<Arc<Object>>,
     allow_privileged: bool,
+    /// Why the API server does not want the Job.
     refused: Option<Failure>,
+    locks: Locks,
+    ahead: Ahead,
+    answers: Arc<Answers>,
+    dashboard_url: Option<String>,
     finalizer_order: bool,
 }
 
@@ -80,8 +125,8 @@ enum Found<K> {
     /// It is there, but does not have the shape of its kind.
     Malformed(String),
     There {
+        object: Arc<Object>,
         typed: Arc<K>,
-        deleting: bool,
     },
 }
 
@@ -97,9 +142,12 @@ impl Machine for Workflows {
             depth: Depth::Full,
             watches: vec![
                 Watch::owned(JOB),
-                Watch::other(POD, of_the_pods_job),
-                Watch::other(workflow_template::KIND, naming_the_template),
-                Watch::other(branch::KIND, naming_the_branch),
+                Watch::other(POD, wakes::of_the_pods_job),
+                Watch::other(workflow::KIND, wakes::after_a_workflow).by_labels(&[WAITS_FOR]),
+                Watch::other(workflow_template::KIND, wakes::naming_the_template),
+                Watch::other(branch::KIND, wakes::of_the_branch),
+                Watch::other(repository::KIND, wakes::of_the_repository),
+                Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT, labels::REPO_UID]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
             ],
             finalizer: Some(finalizers::WORKFLOW),
@@ -108,69 +156,376 @@ impl Machine for Workflows {
                 Write::main(workflow::KIND, &["delete", "patch"]),
                 Write::status(workflow::KIND),
                 Write::finalizers(workflow::KIND),
-                Write::main(JOB, &["create", "delete"]),
+                Write::main(JOB, &["create", "delete", "patch"]),
+                Write::main(LEASE, &["create", "delete", "patch"]),
             ],
         }
     }
 
     fn observe(&self, input: &Input<'_>, workflow: &Arc<Workflow>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
+        let (view, me, spec) = (input.view, Arc::clone(input.me), &workflow.spec);
         let beside = |name: &str| Key::new(me.namespace(), name);
+        let branch: Found<Branch> = find(view, &branch::KIND, &beside(&spec.branch));
+        let template: Found<WorkflowTemplate> = find(view, &workflow_template::KIND, &beside(&spec.template));
+        let repository = match branch.object() {
+            Some(branch) => account::repository_of(view, branch),
+            // Its Branch is gone; the label still leads to whoever was to be told.
+            None => me.label(labels::REPO_UID).and_then(|uid| view.by_uid(&repository::KIND, uid)),
+        };
         let job = view.get(&JOB, &me.key()).and_then(|job| Some((Arc::clone(&job), job.parse().ok()?)));
-        let cannot_start = job.as_ref().and_then(|(job, _)| cannot_start(&view.owned(&POD, job.uid())));
+        let pods = job.as_ref().map(|(job, _)| view.owned(&POD, job.uid())).unwrap_or_default();
         let home = view.get(&NAMESPACE, &Key::new(None, me.namespace().unwrap_or_default()));
+        let branch_spec = branch.typed().map(|branch| &branch.spec);
+        let locks = Locks::observe(
+            view,
+            &self.system_namespace,
+            &me,
+            spec,
+            branch_spec,
+            template.object().map(AsRef::as_ref),
+            repository.as_ref(),
+        );
+        let starting = !me.is_deleting() && ahead::has_not_started(workflow);
+        let waits = branch.object().filter(|_| starting).map(|object| {
+            let template = template.typed().map(AsRef::as_ref);
+            Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), locks.others)
+        });
         Observed {
-            branch: find(view, &branch::KIND, &beside(&workflow.spec.branch)),
-            template: find(view, &workflow_template::KIND, &beside(&workflow.spec.template)),
-            job,
-            cannot_start,
+            shares_its_name: starting && shares_its_name(view, &me, template.typed()),
+            account: repository
+                .as_ref()
+                .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
             refused: input.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
+            ahead: waits.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())),
+            answers: Arc::clone(input.answers),
+            dashboard_url: self.dashboard_url.clone(),
             finalizer_order: self.finalizer_order,
             workflow: Arc::clone(workflow),
+            branch,
+            template,
+            repository,
+            job,
+            pods,
+            locks,
             me,
         }
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
+        let report = Report::of(observed, now);
         match lifecycle::of(&observed.me, finalizers::WORKFLOW) {
             Lifecycle::Add => Plan::step(Step::AddFinalizer(finalizers::WORKFLOW.to_owned())),
-            Lifecycle::Run => run(observed, now),
-            Lifecycle::CleanUp => clean_up(observed, now),
+            Lifecycle::Run => self.run(observed, report, now),
+            Lifecycle::CleanUp => ending::clean_up(observed, report, now),
             Lifecycle::Nothing => Plan::rest(),
         }
     }
 }
 
-fn run(observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
-    if let Found::Missing = observed.branch {
-        return without_branch(observed);
-    }
-    let mut report = Report::of(observed, now);
-    if report.status.phase.is_some_and(WorkflowPhase::is_terminal) {
-        return Plan::rest();
-    }
-    match (&observed.job, report.status.job_ref.clone()) {
-        (Some((job, _)), _) if !is_ours(observed, job) => {
-            // Whether the template is there no longer matters, and nobody will look again.
-            condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
-            still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, not_ours(observed)), job)
+impl Workflows {
+    fn run(&self, observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
+        if let Found::Missing = observed.branch {
+            return without_branch(observed);
         }
-        (Some((job, _)), Some(made)) if !made.uid.is_empty() && made.uid != job.uid() => {
-            let message = format!("Job {} is not the one that was made ({})", job.key(), made.uid);
-            still_so(report.ends(WorkflowPhase::Failed, Reason::JobVanished, message), job)
+        if report.is_over() {
+            return ending::finished(observed, report);
         }
-        // What made the Job had passed the gate, whether or not the status that said so was lost.
-        (Some((object, job)), _) => follow(observed, report, object, job, now).gate(valid(observed)),
-        (None, Some(made)) => vanished(observed, report, made),
-        (None, None) => start(observed, report, now),
+        let going = observed.job.as_ref().is_none_or(|(_, job)| !is_finished(job));
+        if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| going) {
+            return ending::cancelled(observed, report, by);
+        }
+        let made = report.status.job_ref.clone().filter(|made| !made.uid.is_empty());
+        match (&observed.job, made) {
+            (Some((job, _)), _) if !observed.is_ours(job) => {
+                // Whether the template is there no longer matters, and nobody will look again.
+                condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
+                let message = not_ours(observed);
+                still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message), job)
+            }
+            (Some((job, _)), Some(made)) if made.uid != job.uid() => another(report, job, &made),
+            (Some((job, _)), made) if is_held(job) && !job.is_deleting() => {
+                self.let_go(observed, report, job, made.is_some(), now)
+            }
+            (Some((object, job)), _) => follow(observed, report, object, job, now),
+            (None, Some(made)) => vanished(observed, report, made),
+            (None, None) => self.start(observed, report, now),
+        }
+    }
+
+    /// A Job that was made and does not run yet: first its UID is recorded, by compare and swap; then it may run, while
+    /// the targets are its Workflow's.
+    fn let_go(
+        &self,
+        observed: &Observed,
+        mut report: Report<'_>,
+        job: &Arc<Object>,
+        recorded: bool,
+        now: Timestamp,
+    ) -> Plan<WorkflowStatus> {
+        report.template_found();
+        if !recorded {
+            report.made(job);
+            condition::remove(&mut report.status.conditions, TARGET_LOCKED);
+            let plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
+            return gates_passed(observed, plan);
+        }
+        if let Some(limit) = observed.ahead.limit.filter(|limit| observed.locks.others_before >= *limit) {
+            return queued(observed, report, limit);
+        }
+        let go = job_template::release(job).map(|patch| Step::Patch {
+            target: job.reference(),
+            resource_version: None,
+            patch,
+            part: Part::Main,
+        });
+        match observed.locks.turn(observed, &self.system_namespace, now) {
+            Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
+            Turn::Take(steps) => Plan { steps: steps.into_iter().chain(go).collect(), ..Plan::rest() },
+            turn @ Turn::No { .. } => locked(report, turn),
+        }
+    }
+
+    fn start(&self, observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
+        if let Some(failure) = &observed.refused {
+            return refused(report, failure, now);
+        }
+        let (branch, template) = match ingredients(observed, &mut report) {
+            Ok(found) => found,
+            Err(stop) => return stop.plan(observed, report),
+        };
+        report.template_found();
+        let build = |check_run| {
+            job_template::build(Ingredients {
+                workflow: &observed.me,
+                spec: &observed.workflow.spec,
+                branch: &branch.spec,
+                job: &template.spec.job,
+                allow_privileged: observed.allow_privileged,
+                check_run,
+            })
+        };
+        if let Err(error) = build(None) {
+            return unbuildable(observed, report, &error);
+        }
+        if let Some(problem) = observed.locks.problem() {
+            let gate =
+                Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
+            return report.ends(WorkflowPhase::Failed, Reason::TargetInvalid, problem).gate(gate);
+        }
+        let mut report = match held_up(observed, report) {
+            Ok(report) => report,
+            Err(plan) => return *plan,
+        };
+        let locks = match observed.locks.turn(observed, &self.system_namespace, now) {
+            Turn::Yes => Vec::new(),
+            Turn::Take(steps) => steps,
+            turn @ Turn::No { .. } => return locked(report, turn),
+        };
+        let told = telling::tell(observed, &report.status, CheckState::Queued);
+        let (id, note) = match &told {
+            Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
+            Told::Later(failure) => {
+                let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
+                return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
+            }
+            Told::Never(failure) => {
+                let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
+                (None, Some(Note::warning(Reason::CheckRunCreateFailed, message)))
+            }
+            Told::Now { id, .. } => (*id, None),
+            Told::Already | Told::Nobody(_) => (telling::check_run_id(observed, &report.status), None),
+        };
+        match build(id) {
+            Ok(manifest) => {
+                let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
+                let mut plan = Plan { steps: locks, ..Plan::rest() }
+                    .then(Step::Create { kind: JOB, manifest, adopt })
+                    .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"));
+                plan.notes.extend(note);
+                plan
+            }
+            Err(error) => {
+                report.remember(&told);
+                unbuildable(observed, report, &error)
+            }
+        }
     }
 }
 
-/// An end that follows from a Job as it was seen: a cache that shows one that is gone by now must not end anything.
-fn still_so(mut plan: Plan<WorkflowStatus>, job: &Arc<Object>) -> Plan<WorkflowStatus> {
-    let resource_version = job.resource_version().to_owned();
-    plan.steps.insert(0, Step::ConfirmUnchanged { target: job.reference(), resource_version });
+/// Why there is nothing to make a Job of.
+enum Missing {
+    /// The Branch is on its way out.
+    BranchGoes,
+    BranchMalformed(String),
+    /// The ref has moved on before this run started.
+    Superseded(Arc<Object>),
+    Template,
+    TemplateMalformed(String),
+}
+
+fn ingredients<'a>(
+    observed: &'a Observed,
+    report: &mut Report<'_>,
+) -> Result<(&'a Arc<Branch>, &'a Arc<WorkflowTemplate>), Missing> {
+    let branch = match &observed.branch {
+        Found::There { object, .. } if object.is_deleting() => return Err(Missing::BranchGoes),
+        Found::Missing => return Err(Missing::BranchGoes),
+        Found::Malformed(problem) => return Err(Missing::BranchMalformed(problem.clone())),
+        Found::There { object, typed } if typed.spec.sha != observed.workflow.spec.sha => {
+            return Err(Missing::Superseded(Arc::clone(object)));
+        }
+        Found::There { typed, .. } => typed,
+    };
+    match &observed.template {
+        Found::There { typed, .. } => Ok((branch, typed)),
+        Found::Malformed(problem) => {
+            report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateInvalid, problem.clone()));
+            Err(Missing::TemplateMalformed(problem.clone()))
+        }
+        Found::Missing => {
+            let message = format!("WorkflowTemplate {} is not there", observed.workflow.spec.template);
+            report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message));
+            Err(Missing::Template)
+        }
+    }
+}
+
+impl Missing {
+    fn plan(self, observed: &Observed, report: Report<'_>) -> Plan<WorkflowStatus> {
+        let spec = &observed.workflow.spec;
+        match self {
+            Self::BranchGoes => {
+                report.stays(WorkflowPhase::Pending, Reason::Pending, "the Branch is being deleted")
+            }
+            Self::BranchMalformed(problem) => {
+                let message = format!("Branch {}: {problem}", spec.branch);
+                report.ends(WorkflowPhase::Failed, Reason::Invalid, message)
+            }
+            Self::Superseded(branch) => {
+                let message = format!("Branch {} has moved on to another commit", spec.branch);
+                still_so(report.ends(WorkflowPhase::Cancelled, Reason::Superseded, message), &branch)
+            }
+            Self::TemplateMalformed(problem) => {
+                report.ends(WorkflowPhase::Failed, Reason::TemplateInvalid, problem)
+            }
+            Self::Template => {
+                let message = format!("WorkflowTemplate {} is not there", spec.template);
+                let key = Key::new(observed.me.namespace(), &spec.template);
+                let until = "it is created".to_owned();
+                report
+                    .stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
+                    .waiting(Waiting::Object { kind: workflow_template::KIND, key, until })
+            }
+        }
+    }
+}
+
+/// Whoever goes first: what it depends on, earlier commits, and those that fill the Repository's places.
+fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Box<Plan<WorkflowStatus>>> {
+    let ahead = &observed.ahead;
+    let here = |name: &str| Key::new(observed.me.namespace(), name);
+    let on =
+        |kind: Kind, name: &str| Waiting::Object { kind, key: here(name), until: "it is done".to_owned() };
+    if !ahead.dependencies.is_empty() && ahead.unevaluated {
+        let branch = &observed.workflow.spec.branch;
+        let message = format!("waits until Branch {branch} is evaluated: what it depends on may be made yet");
+        let gate =
+            Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "the evaluation");
+        let waiting = on(branch::KIND, branch);
+        return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
+    }
+    for dependency in &ahead.dependencies {
+        let Some((name, phase)) = &dependency.found else { continue };
+        match phase {
+            Some(WorkflowPhase::Succeeded) => {}
+            Some(WorkflowPhase::Failed | WorkflowPhase::Cancelled) => {
+                let message = format!("Workflow {name} of template {} did not succeed", dependency.template);
+                let gate = Gate::stopped(
+                    GateName::Preconditions,
+                    Reason::DependencyFailed,
+                    &message,
+                    "a new attempt",
+                );
+                let plan =
+                    report.ends(WorkflowPhase::Cancelled, Reason::DependencyFailed, message).gate(gate);
+                return Err(Box::new(plan));
+            }
+            None | Some(WorkflowPhase::Pending | WorkflowPhase::Running) => {
+                let message = format!("waits for Workflow {name} of template {}", dependency.template);
+                let gate = Gate::waiting(
+                    GateName::Preconditions,
+                    Reason::WaitingForDependency,
+                    &message,
+                    "its success",
+                );
+                let waiting = on(workflow::KIND, name);
+                return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
+            }
+        }
+    }
+    if let Some(earlier) = &ahead.earlier {
+        let gate = Gate::waiting(GateName::Lock, Reason::WaitingForEarlierCommit, earlier, "its end");
+        let waiting = on(branch::KIND, &observed.workflow.spec.branch);
+        let message = format!("waits for an earlier commit: {earlier}");
+        return Err(Box::new(report.waits(gate, Reason::WaitingForEarlierCommit, message, waiting)));
+    }
+    let locks = &observed.locks;
+    let running = if locks.holds_some() { locks.others_before } else { locks.others };
+    match ahead.limit.filter(|limit| running >= *limit) {
+        Some(limit) => Err(Box::new(queued(observed, report, limit))),
+        None => Ok(report),
+    }
+}
+
+/// All places of the Repository are taken. The place in the queue is said once: to keep it true for all who wait would
+/// be a write for each of them whenever one starts.
+fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> Plan<WorkflowStatus> {
+    let said = report.status.message.clone().filter(|_| telling::reason(&report.status) == Reason::Queued);
+    let message = said.unwrap_or_else(|| {
+        let number = observed.ahead.place.max(1);
+        format!("queued as number {number}: at most {limit} Workflows of the Repository run at a time")
+    });
+    let looked_at = format!("the {limit} places of the Repository");
+    let gate = Gate::waiting(GateName::Lock, Reason::Queued, looked_at, "the end of another");
+    let name = observed.repository.as_ref().map(|repository| repository.name()).unwrap_or_default();
+    let key = Key::new(observed.me.namespace(), name);
+    let waiting = Waiting::Object { kind: repository::KIND, key, until: "it has a place".to_owned() };
+    report.waits(gate, Reason::Queued, message, waiting)
+}
+
+/// Somebody else holds a target.
+fn locked(mut report: Report<'_>, turn: Turn) -> Plan<WorkflowStatus> {
+    let Turn::No { target, holder, give_back, find_me } = turn else { return Plan::rest() };
+    // The label moves the version that a status is compared with, so it goes alone.
+    if let Some(step) = find_me {
+        return Plan { steps: give_back, ..Plan::rest() }.then(step);
+    }
+    let message = format!("{target} is held by {holder}");
+    report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.clone()));
+    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
+    let waiting = Waiting::Lock { target: target.to_string(), holder };
+    let mut plan = report.waits(gate, Reason::TargetLocked, message, waiting);
+    plan.steps.splice(0..0, give_back);
+    plan
+}
+
+/// What made the Job had passed these gates, whether or not a status that said so was lost.
+fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>) -> Plan<WorkflowStatus> {
+    let target = observed.locks.target().map(ToString::to_string).unwrap_or_default();
+    let mut plan = plan.gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed)));
+    if !observed.ahead.dependencies.is_empty() {
+        let told: Vec<String> = observed.ahead.dependencies.iter().map(ahead::Dependency::told).collect();
+        let gate = Gate::passed(GateName::Preconditions, Reason::PreconditionsMet, told.join("; "));
+        plan = plan.gate(gate);
+    }
+    plan.gate(Gate::passed(GateName::Lock, Reason::LockAcquired, target))
+}
+
+/// An end that follows from an object as it was seen: a cache that lags must not end anything.
+fn still_so(mut plan: Plan<WorkflowStatus>, seen: &Arc<Object>) -> Plan<WorkflowStatus> {
+    let resource_version = seen.resource_version().to_owned();
+    plan.steps.insert(0, Step::ConfirmUnchanged { target: seen.reference(), resource_version });
     plan
 }
 
@@ -197,10 +552,23 @@ fn without_branch(observed: &Observed) -> Plan<WorkflowStatus> {
 /// Its result was never recorded, so nobody knows it: a failure of its own, never a silent second run (I2).
 fn vanished(observed: &Observed, report: Report<'_>, made: JobRef) -> Plan<WorkflowStatus> {
     let job = Reference { kind: JOB, key: Key::new(observed.me.namespace(), &made.name), uid: made.uid };
-    let message = format!("Job {} was gone before its result was recorded", job.key);
+    let message = gone(&job.key);
     let mut plan = report.ends(WorkflowPhase::Failed, Reason::JobVanished, message);
     plan.steps.insert(0, Step::ConfirmGone(job));
     plan
+}
+
+fn gone(job: &Key) -> String {
+    format!("Job {job} was gone before its result was recorded")
+}
+
+/// The Job that was made is gone, and there is another: if it was never let go, it is nobody's.
+fn another(report: Report<'_>, job: &Arc<Object>, made: &JobRef) -> Plan<WorkflowStatus> {
+    if is_held(job) && !job.is_deleting() {
+        return still_so(Plan::step(stop(job)), job);
+    }
+    let message = format!("{} ({} is another)", gone(&job.key()), made.uid);
+    still_so(report.ends(WorkflowPhase::Failed, Reason::JobVanished, message), job)
 }
 
 fn follow(
@@ -210,109 +578,61 @@ fn follow(
     job: &Job,
     now: Timestamp,
 ) -> Plan<WorkflowStatus> {
-    let (phase, reason, message) = phase_of(job);
+    let (phase, reason, message) = following::phase_of(job);
     let status = job.status.as_ref();
     // A Job was made from it, whether or not this cache has seen the template, or the status that said so was lost.
     report.template_found();
-    report.status.job_ref = Some(JobRef { name: object.name().to_owned(), uid: object.uid().to_owned() });
+    report.made(object);
     report.status.start_time = status.and_then(|status| status.start_time.clone());
     if phase.is_terminal() {
         report.status.completion_time = status.and_then(|status| status.completion_time.clone());
-        return report.ends(phase, reason, message);
+        return gates_passed(observed, report.ends(phase, reason, message));
     }
-    let Some(problem) = &observed.cannot_start else {
+    let Some(problem) = following::cannot_start(&observed.pods) else {
         report.status.start_deadline = None;
-        return report.goes_on(phase, reason, message);
+        let started_at = report.status.start_time.as_ref().map(|at| later(at.0, RUNNING_AFTER));
+        if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && now < *at) {
+            return Plan::rest().wake_at(at);
+        }
+        let suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
+        // It was let go a moment ago, and nobody has started it yet: as pending as before.
+        if phase == WorkflowPhase::Pending
+            && !suspended
+            && telling::reason(&report.status) == Reason::JobCreated
+        {
+            return Plan::rest();
+        }
+        return gates_passed(observed, report.goes_on(phase, reason, message));
     };
     // A Job with a deadline of its own has been told how long to try.
     let own_deadline = job.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     let deadline =
         report.status.start_deadline.clone().map_or_else(|| later(now, START_LIMIT), |time| time.0);
     if own_deadline {
-        return report.goes_on(phase, Reason::ContainerCannotStart, problem.clone());
+        return gates_passed(observed, report.goes_on(phase, Reason::ContainerCannotStart, problem));
     }
     if deadline <= now {
-        let mut plan = report.ends(WorkflowPhase::Failed, Reason::ContainerCannotStart, problem.clone());
-        plan.steps.push(stop(object));
-        return plan;
+        let mut plan = report.ends(WorkflowPhase::Failed, Reason::ContainerCannotStart, problem);
+        // What GitHub is told first shows the Pods as they are.
+        if plan.asks.is_empty() {
+            plan.steps.push(stop(object));
+        }
+        return gates_passed(observed, plan);
     }
     report.status.start_deadline = Some(Time(deadline));
-    report.goes_on(phase, Reason::ContainerCannotStart, problem.clone()).wake_at(deadline)
+    let plan = report.goes_on(phase, Reason::ContainerCannotStart, problem).wake_at(deadline);
+    gates_passed(observed, plan)
 }
 
-fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
-    let spec = &observed.workflow.spec;
-    if let Some(failure) = &observed.refused {
-        return refused(report, failure, now);
-    }
-    let branch = match &observed.branch {
-        Found::There { typed, deleting: false } => typed,
-        Found::There { deleting: true, .. } | Found::Missing => {
-            return report.goes_on(WorkflowPhase::Pending, Reason::Pending, "the Branch is being deleted");
-        }
-        Found::Malformed(problem) => {
-            let message = format!("Branch {}: {problem}", spec.branch);
-            return report.ends(WorkflowPhase::Failed, Reason::Invalid, message);
+fn unbuildable(observed: &Observed, report: Report<'_>, error: &BuildError) -> Plan<WorkflowStatus> {
+    let (reason, change) = match error {
+        BuildError::NotAJob(_) => (Reason::TemplateInvalid, "a well-formed job, and a new attempt"),
+        BuildError::TooPowerful(_) => {
+            (Reason::PodSecurityRefused, "the label on the namespace or less power, and a new attempt")
         }
     };
-    let template = match &observed.template {
-        Found::There { typed, .. } => typed,
-        Found::Malformed(problem) => {
-            report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateInvalid, problem.clone()));
-            return report.ends(WorkflowPhase::Failed, Reason::TemplateInvalid, problem.clone());
-        }
-        Found::Missing => {
-            let message = format!("WorkflowTemplate {} is not there", spec.template);
-            report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message.clone()));
-            let key = Key::new(observed.me.namespace(), &spec.template);
-            let until = "it is created".to_owned();
-            let waiting = Waiting::Object { kind: workflow_template::KIND, key, until };
-            return report
-                .goes_on(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
-                .waiting(waiting);
-        }
-    };
-    report.template_found();
-    let built = job_template::build(Ingredients {
-        workflow: &observed.me,
-        spec,
-        branch: &branch.spec,
-        job: &template.spec.job,
-        allow_privileged: observed.allow_privileged,
-    });
-    match built {
-        Ok(manifest) => {
-            report.status.job_ref = Some(JobRef { name: observed.me.name().to_owned(), uid: String::new() });
-            report
-                .goes_on(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made")
-                .gate(valid(observed))
-                .then(Step::Create {
-                    kind: JOB,
-                    manifest,
-                    adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
-                })
-                .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"))
-        }
-        Err(error) => {
-            let (reason, change) = match &error {
-                BuildError::NotAJob(_) => (Reason::TemplateInvalid, "a well-formed job, and a new attempt"),
-                BuildError::TooPowerful(_) => (
-                    Reason::PodSecurityRefused,
-                    "the label on the namespace or less power, and a new attempt",
-                ),
-            };
-            report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(Gate::stopped(
-                GateName::Validate,
-                reason,
-                looked_at(observed),
-                change,
-            ))
-        }
-    }
-}
-
-fn valid(observed: &Observed) -> Gate {
-    Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed))
+    let gate = Gate::stopped(GateName::Validate, reason, looked_at(observed), change);
+    report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(gate)
 }
 
 fn looked_at(observed: &Observed) -> String {
@@ -341,41 +661,6 @@ fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<Workfl
     report.ends(WorkflowPhase::Failed, reason, failure.message.clone())
 }
 
-fn clean_up(observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
-    let release = Step::RemoveFinalizer(finalizers::WORKFLOW.to_owned());
-    let ours = observed.job.as_ref().filter(|(job, _)| is_ours(observed, job));
-    let Some((object, job)) = ours else {
-        // Somebody else's Job of that name is in nobody's way; one that the cache has not seen yet may be ours.
-        let unseen = observed.job.is_none().then(|| {
-            let made = observed.workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
-            let uid = made.map(|made| made.uid.clone()).unwrap_or_default();
-            Step::ConfirmGone(Reference { kind: JOB, key: observed.me.key(), uid })
-        });
-        return Plan { steps: unseen.into_iter().chain([release]).collect(), ..Plan::rest() };
-    };
-    if is_finished(job) || !observed.finalizer_order {
-        return Plan::step(release);
-    }
-    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
-    let limit = later(asked_at, CLEANUP_LIMIT);
-    if limit <= now {
-        let message = format!("Job {} is still there; the Workflow goes without it", object.key());
-        return Plan::step(release).note(Note::warning(Reason::CleanupIncomplete, message));
-    }
-    let key = object.key();
-    let report = Report::of(observed, now);
-    let mut plan = if report.status.phase.is_some_and(WorkflowPhase::is_terminal) {
-        Plan::rest()
-    } else {
-        let message = "the Workflow was deleted while its Job was running";
-        report.ends(WorkflowPhase::Cancelled, Reason::Cancelled, message)
-    };
-    if !object.is_deleting() {
-        plan.steps.push(stop(object));
-    }
-    plan.waiting(Waiting::Object { kind: JOB, key, until: "it is gone".to_owned() }).wake_at(limit)
-}
-
 /// Ends a Job and its Pods: its name is free, and its target at peace, only when they are gone.
 fn stop(job: &Arc<Object>) -> Step {
     Step::Delete {
@@ -386,138 +671,25 @@ fn stop(job: &Arc<Object>) -> Step {
     }
 }
 
-/// The status in the making.
-struct Report<'a> {
-    observed: &'a Observed,
-    now: Timestamp,
-    status: WorkflowStatus,
+/// Whether a Job was made and not let go.
+fn is_held(job: &Object) -> bool {
+    job.annotation(HELD).is_some()
 }
 
-impl<'a> Report<'a> {
-    fn of(observed: &'a Observed, now: Timestamp) -> Self {
-        let mut status = observed.workflow.status.clone().unwrap_or_default();
-        status.observed_generation = observed.me.meta().generation;
-        Self { observed, now, status }
+impl<K> Found<K> {
+    fn object(&self) -> Option<&Arc<Object>> {
+        match self {
+            Self::There { object, .. } => Some(object),
+            Self::Missing | Self::Malformed(_) => None,
+        }
     }
 
-    fn template_found(&mut self) {
-        let message = format!("WorkflowTemplate {} is there", self.observed.workflow.spec.template);
-        self.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
+    fn typed(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::There { typed, .. } => Some(typed),
+            Self::Missing | Self::Malformed(_) => None,
+        }
     }
-
-    fn condition(&mut self, new: NewCondition) {
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
-    }
-
-    fn goes_on(
-        mut self,
-        phase: WorkflowPhase,
-        reason: Reason,
-        message: impl Into<String>,
-    ) -> Plan<WorkflowStatus> {
-        self.says(phase, reason, message.into());
-        Plan::rest().status(self.status)
-    }
-
-    /// The last word on this run, told to people too.
-    fn ends(
-        mut self,
-        phase: WorkflowPhase,
-        reason: Reason,
-        message: impl Into<String>,
-    ) -> Plan<WorkflowStatus> {
-        let message = message.into();
-        self.status.completion_time = self.status.completion_time.or(Some(Time(self.now)));
-        self.status.start_deadline = None;
-        self.says(phase, reason, message.clone());
-        let note = match phase {
-            WorkflowPhase::Failed => Note::warning(reason, message),
-            WorkflowPhase::Succeeded
-            | WorkflowPhase::Cancelled
-            | WorkflowPhase::Pending
-            | WorkflowPhase::Running => Note::normal(reason, message),
-        };
-        Plan::rest().status(self.status).note(note)
-    }
-
-    fn says(&mut self, phase: WorkflowPhase, reason: Reason, message: String) {
-        let (word, told) = (JOB_STATUS, message.clone());
-        self.condition(match phase {
-            WorkflowPhase::Pending => NewCondition::unknown(word, Reason::Pending, told),
-            WorkflowPhase::Running => NewCondition::unknown(word, Reason::Running, told),
-            WorkflowPhase::Succeeded => NewCondition::yes(word, Reason::Succeeded, told),
-            WorkflowPhase::Failed => NewCondition::no(word, Reason::Failed, told),
-            WorkflowPhase::Cancelled => NewCondition::no(word, Reason::Cancelled, told),
-        });
-        self.status.phase = Some(phase);
-        self.status.reason = Some(reason.into());
-        self.status.message = Some(message);
-    }
-}
-
-/// Conditions first: a Job that failed once and tries again has not failed.
-fn phase_of(job: &Job) -> (WorkflowPhase, Reason, String) {
-    let status = job.status.clone().unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    let holds = |type_: &str| conditions.iter().find(|one| one.type_ == type_ && one.status == "True");
-    let told = |message: &Option<String>, otherwise: &str| {
-        message.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| otherwise.to_owned())
-    };
-    if let Some(found) = holds("Complete").or_else(|| holds("SuccessCriteriaMet")) {
-        let message = told(&found.message, "the Job succeeded");
-        return (WorkflowPhase::Succeeded, Reason::JobSucceeded, message);
-    }
-    if let Some(found) = holds("Failed").or_else(|| holds("FailureTarget")) {
-        let reason = match found.reason.as_deref() {
-            Some("DeadlineExceeded") => Reason::JobDeadlineExceeded,
-            _ => Reason::JobFailed,
-        };
-        return (WorkflowPhase::Failed, reason, told(&found.message, "the Job failed"));
-    }
-    if let Some(found) = holds("Suspended") {
-        return (WorkflowPhase::Pending, Reason::Suspended, told(&found.message, "the Job is suspended"));
-    }
-    if status.active.unwrap_or_default() > 0 {
-        return (WorkflowPhase::Running, Reason::Running, "the Job is running".to_owned());
-    }
-    (WorkflowPhase::Pending, Reason::Pending, "the Job has no running Pod".to_owned())
-}
-
-fn is_finished(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|one| one.status == "True" && (one.type_ == "Complete" || one.type_ == "Failed"))
-}
-
-fn is_ours(observed: &Observed, job: &Object) -> bool {
-    job.controller().is_some_and(|owner| owner.uid == observed.me.uid())
-}
-
-/// What a kubelet says of a container that it cannot get to run.
-fn cannot_start(pods: &[Arc<Object>]) -> Option<String> {
-    const STUCK: [&str; 7] = [
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    ];
-    pods.iter().filter(|pod| !pod.is_deleting()).find_map(|pod| {
-        let typed = pod.parse::<Pod>().ok()?;
-        let status = typed.status.as_ref()?;
-        let init = status.init_container_statuses.iter().flatten();
-        init.chain(status.container_statuses.iter().flatten()).find_map(|container| {
-            let waiting = container.state.as_ref()?.waiting.as_ref()?;
-            let reason = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))?;
-            let message = waiting.message.as_deref().unwrap_or_default();
-            Some(format!(
-                "container {} of Pod {} cannot start: {reason}: {message}",
-                container.name,
-                pod.name()
-            ))
-        })
-    })
 }
 
 fn find<K: serde::de::DeserializeOwned + Send + Sync + 'static>(
@@ -528,41 +700,24 @@ fn find<K: serde::de::DeserializeOwned + Send + Sync + 'static>(
     match view.get(kind, key) {
         None => Found::Missing,
         Some(object) => match object.parse::<K>() {
-            Ok(typed) => Found::There { typed, deleting: object.is_deleting() },
+            Ok(typed) => Found::There { object, typed },
             Err(malformed) => Found::Malformed(malformed.to_string()),
         },
     }
 }
 
+/// Whether another template, earlier by name, has the same display name: that one keeps the plain name on GitHub.
+fn shares_its_name(view: &dyn View, me: &Object, template: Option<&Arc<WorkflowTemplate>>) -> bool {
+    let Some(template) = template else { return false };
+    let mine = template.metadata.name.as_deref().unwrap_or_default();
+    view.list(&workflow_template::KIND, me.namespace()).iter().any(|other| {
+        other.name() < mine
+            && other
+                .parse::<WorkflowTemplate>()
+                .is_ok_and(|other| other.spec.display_name == template.spec.display_name)
+    })
+}
+
 fn later(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
-
-/// A Job has its Workflow's name, and a Pod names its Job.
-fn of_the_pods_job(pod: &Object, _: &dyn View) -> Vec<Key> {
-    let job = pod.controller().filter(|owner| owner.kind == JOB.kind);
-    job.map(|job| Key::new(pod.namespace(), &job.name)).into_iter().collect()
-}
-
-fn naming_the_template(template: &Object, view: &dyn View) -> Vec<Key> {
-    workflows_that(template, view, |spec, name| spec.template == name)
-}
-
-fn naming_the_branch(branch: &Object, view: &dyn View) -> Vec<Key> {
-    workflows_that(branch, view, |spec, name| spec.branch == name)
-}
-
-fn workflows_that(
-    other: &Object,
-    view: &dyn View,
-    name_it: fn(&pawl_api::git::WorkflowSpec, &str) -> bool,
-) -> Vec<Key> {
-    let beside = view.list(&workflow::KIND, other.namespace());
-    let named = beside.iter().filter(|object| {
-        object.parse::<Workflow>().is_ok_and(|workflow| name_it(&workflow.spec, other.name()))
-    });
-    named.map(|object| object.key()).collect()
-}
-
-#[cfg(test)]
-mod tests;

@@ -48,7 +48,7 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
 
 fn claims(world: &World, name: &str, targets: &[&str]) -> Claim {
     let targets: Vec<Target> = targets.iter().map(|text| target(text)).collect();
-    claim(SYSTEM, &targets, |key| world.get(&LEASE, key), &holder(name), now())
+    claim(SYSTEM, &targets, |key| world.get(&LEASE, key), &holder(name), &Marks::new(), now())
 }
 
 /// Looks and acts until the answer is no longer "take these".
@@ -95,14 +95,15 @@ fn all_or_none_what_was_taken_is_given_back_when_another_is_busy() {
     let Claim::Busy { give_back, .. } = claims(&cluster.world, "b", &[DB, WEB]) else { panic!() };
     assert_eq!(give_back.len(), 1);
     assert!(matches!(settle(&mut cluster, "b", &[DB, WEB]), Claim::Busy { .. }));
-    assert_eq!(read(Some(&lease(&cluster, WEB))), Lock::Free);
+    assert!(cluster.get(&LEASE, &key(SYSTEM, &target(WEB))).is_none());
 }
 
 /// As earlier units left them.
 fn free_leases(cluster: &mut Cluster) {
     for text in [WEB, DB] {
         let at = key(SYSTEM, &target(text));
-        cluster.put(json!({"kind": "Lease", "metadata": {"name": at.name, "namespace": SYSTEM}, "spec": {}}));
+        cluster.put(json!({"kind": "Lease", "spec": {}, "metadata": {"name": at.name, "namespace": SYSTEM,
+            "annotations": {"pawl.dev/last-success": "monday"}}}));
     }
 }
 
@@ -171,6 +172,29 @@ fn what_outlives_units_stays_when_the_lock_is_freed_and_taken_again() {
     let lease = lease(&cluster, WEB);
     assert_eq!(lease.annotation("pawl.dev/last-success"), Some("monday"));
     assert_eq!(lease.raw()["spec"]["leaseTransitions"], 1);
+}
+
+#[test]
+fn a_lock_that_carries_nothing_else_is_gone_when_it_is_freed_and_never_somebody_elses() {
+    let mut cluster = cluster();
+    let marks = Marks::from([("example.com/mark", "m".to_owned())]);
+    let Claim::Take(steps) = claim(SYSTEM, &[target(WEB)], |_| None, &holder("a"), &marks, now()) else {
+        panic!()
+    };
+    let (taking, me) = plan(&cluster, "a", steps);
+    cluster.apply(taking, me, usize::MAX);
+    let first = lease(&cluster, WEB);
+    assert_eq!((first.label(UNIT), first.label("example.com/mark")), (Some("configmap-unit-a"), Some("m")));
+    assert_eq!(held_by(&cluster.world, "configmap-unit-a").len(), 1);
+    for _ in 0..2 {
+        let (freeing, me) = plan(&cluster, "a", vec![free(&first)]);
+        assert!(cluster.apply(freeing, me, usize::MAX).failure.is_none(), "gone already is done");
+        assert!(cluster.get(&LEASE, &first.key()).is_none());
+    }
+    assert_eq!(settle(&mut cluster, "b", &[WEB]), Claim::Have);
+    let (freeing, me) = plan(&cluster, "a", vec![free(&first)]);
+    assert!(cluster.apply(freeing, me, usize::MAX).failure.is_some());
+    assert_eq!(claims(&cluster.world, "b", &[WEB]), Claim::Have);
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
+use pawl_api::deploy::{
+    annotations, data_object, deploy_item, execution, installation, labels, target, types,
+};
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
@@ -19,6 +21,7 @@ use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
 
+const INSTALLATION: Kind = installation::KIND;
 const EXECUTION: Kind = execution::KIND;
 const ITEM: Kind = deploy_item::KIND;
 
@@ -78,7 +81,7 @@ fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) 
 }
 
 fn machines(_: Guards) -> Vec<AnyMachine> {
-    deploy::machines().into_iter().chain([AnyMachine::new(Garbage)]).collect()
+    deploy::machines("pawl-system").into_iter().chain([AnyMachine::new(Garbage)]).collect()
 }
 
 /// `a b<a`, as items of the mock deployer.
@@ -126,13 +129,13 @@ fn mended() -> Deed {
 
 /// So many jobs have been finished.
 fn finished(jobs: usize) -> impl Fn(&Ground) -> bool {
-    move |ground| {
-        let of_executions = ground.by_kind.get(&EXECUTION).into_iter().flatten();
-        let ended: BTreeSet<&str> = of_executions
-            .filter_map(|at| text(ground.history.get(*at)?.object.status(), "jobIDFinished"))
-            .collect();
-        ended.len() >= jobs
-    }
+    move |ground| jobs_of(ground, &EXECUTION) >= jobs
+}
+
+fn jobs_of(ground: &Ground, kind: &Kind) -> usize {
+    let of_that_kind = ground.by_kind.get(kind).into_iter().flatten();
+    let ended = of_that_kind.filter_map(|at| text(ground.history.get(*at)?.object.status(), "jobIDFinished"));
+    ended.collect::<BTreeSet<&str>>().len()
 }
 
 fn ends_with(ground: &Ground) -> Result<(), String> {
@@ -146,7 +149,8 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
         .history
         .iter()
         .any(|happened| *happened.object.kind() == EXECUTION && happened.object.is_deleting());
-    let left = ground.all(&EXECUTION).count() + ground.all(&ITEM).count() + ground.all(&SECRET).count();
+    let kinds = [INSTALLATION, EXECUTION, ITEM, SECRET, data_object::KIND, target::KIND];
+    let left: usize = kinds.iter().map(|kind| ground.all(kind).count()).sum();
     if deleted && !late && left > 0 {
         return Err(format!("{left} objects are left"));
     }
@@ -259,6 +263,11 @@ mod tests {
     fn a_diamond_is_taken_down_in_order_under_faults_and_by_two_replicas() {
         check("deploy-delete");
         check("deploy-retry");
+    }
+
+    #[test]
+    fn an_installation_is_one_job_from_its_root_to_its_items_under_faults() {
+        check("installation");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
 
 use pawl_api::git;
-use pawl_api::k8s::JOB;
+use pawl_api::k8s::{JOB, NAMESPACE};
 use pawl_machines::git::workflow::Workflows;
 use pawl_machines::git::workflow_template::Templates;
+use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
 use super::jobs::template;
 use crate::ground::Ground;
 use crate::mutant::Guards;
+use crate::oracle;
 use crate::scenario::{Deed, Scenario, phase_is};
 
 const WORKFLOW: pawl_api::meta::Kind = git::workflow::KIND;
@@ -29,7 +31,7 @@ pub(super) fn all() -> Vec<Scenario> {
             stalls: true,
             alone: false,
             machines,
-            script: || vec![branch(), workflow_template(&["exit", "0"]), workflow()],
+            script: || vec![home(), branch(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
         },
         Scenario {
@@ -40,7 +42,7 @@ pub(super) fn all() -> Vec<Scenario> {
             stalls: true,
             alone: false,
             machines,
-            script: || vec![branch(), workflow_template(&["exit", "1"]), workflow()],
+            script: || vec![home(), branch(), workflow_template(&["exit", "1"]), workflow()],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Failed")),
         },
         Scenario {
@@ -51,7 +53,7 @@ pub(super) fn all() -> Vec<Scenario> {
             stalls: true,
             alone: false,
             machines,
-            script: || vec![branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
+            script: || vec![home(), branch(), workflow(), workflow_template(&["exit", "0"]).when(waits)],
             ends_with: |ground| one_job(ground).and_then(|()| ends_as(ground, "Succeeded")),
         },
         Scenario {
@@ -65,7 +67,13 @@ pub(super) fn all() -> Vec<Scenario> {
             script: || {
                 let theirs = json!({"metadata": {"name": "w", "namespace": "default"},
                     "spec": {"suspend": true, "template": template(&["exit", "0"])}});
-                vec![branch(), workflow_template(&["exit", "0"]), Deed::create(JOB, theirs), workflow()]
+                vec![
+                    home(),
+                    branch(),
+                    workflow_template(&["exit", "0"]),
+                    Deed::create(JOB, theirs),
+                    workflow(),
+                ]
             },
             ends_with: |ground| ends_as(ground, "Failed"),
         },
@@ -74,11 +82,12 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Workflow stays finished when its Job is removed",
             own_kinds: true,
             timed: false,
-            stalls: false,
+            stalls: true,
             alone: false,
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["exit", "0"]),
                     workflow(),
@@ -101,6 +110,7 @@ pub(super) fn all() -> Vec<Scenario> {
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["hang"]),
                     workflow(),
@@ -139,6 +149,7 @@ pub(super) fn all() -> Vec<Scenario> {
             machines,
             script: || {
                 vec![
+                    home(),
                     branch(),
                     workflow_template(&["hang"]),
                     workflow(),
@@ -157,7 +168,7 @@ pub(super) fn all() -> Vec<Scenario> {
             stalls: true,
             alone: false,
             machines,
-            script: || vec![workflow_template(&["exit", "0"]), workflow()],
+            script: || vec![home(), workflow_template(&["exit", "0"]), workflow()],
             ends_with: |ground| match ground.all(&WORKFLOW).count() + ground.all(&JOB).count() {
                 0 => Ok(()),
                 left => Err(format!("{left} objects are left")),
@@ -167,11 +178,16 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { finalizer_order: guards.finalizer_order };
+    let workflows = Workflows { finalizer_order: guards.finalizer_order, ..Workflows::default() };
     super::jobs::machines(guards)
         .into_iter()
-        .chain([AnyMachine::new(workflows), AnyMachine::new(Templates)])
+        .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])
         .collect()
+}
+
+/// Where the locks are.
+fn home() -> Deed {
+    Deed::create(NAMESPACE, json!({"metadata": {"name": pawl_api::pawl::SYSTEM_NAMESPACE}}))
 }
 
 fn branch() -> Deed {
@@ -200,15 +216,12 @@ fn waits(ground: &Ground) -> bool {
     })
 }
 
+/// A Job that was made too late by somebody who stalled is never let go, and so is no run.
 fn one_job(ground: &Ground) -> Result<(), String> {
-    let made = ground
-        .history
-        .iter()
-        .filter(|happened| {
-            *happened.object.kind() == JOB && happened.what == pawl_apiserver::ChangeType::Added
-        })
-        .count();
-    if made == 1 { Ok(()) } else { Err(format!("{made} Jobs were made")) }
+    let jobs = ground.history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
+    let ran: std::collections::BTreeSet<&str> =
+        jobs.filter(|job| oracle::has_run(job)).map(|job| job.uid()).collect();
+    if ran.len() == 1 { Ok(()) } else { Err(format!("{} Jobs ran", ran.len())) }
 }
 
 fn ends_as(ground: &Ground, phase: &str) -> Result<(), String> {

@@ -9,6 +9,10 @@ use crate::validation::FieldError;
 
 /// Kubernetes' number.
 const BACKOFF_LIMIT: i64 = 6;
+/// Minute, hour, day of month, month, day of week.
+const CRON_FIELDS: usize = 5;
+/// A Job's name may have 63 bytes, and eleven of them say when it was made.
+const MAX_CRON_NAME: usize = 52;
 
 pub(crate) const JOB: Hooks = Hooks {
     default: |object| {
@@ -45,13 +49,43 @@ pub(crate) const CRON_JOB: Hooks = Hooks {
     },
     validate: |object, _| {
         let mut errors = validate_spec(&object["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec");
-        if object["spec"]["schedule"].as_str().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required("spec.schedule", ""));
-        }
+        errors.extend(validate_cron(&object["spec"], &object["metadata"]["name"]));
         errors
     },
     ..NONE
 };
+
+/// When a CronJob makes Jobs, and how many at once.
+fn validate_cron(spec: &Value, name: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let schedule = spec["schedule"].as_str().unwrap_or_default();
+    if schedule.is_empty() {
+        errors.push(FieldError::required("spec.schedule", ""));
+    } else if schedule.contains("TZ") {
+        let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        errors.push(FieldError::invalid("spec.schedule", &spec["schedule"], why));
+    } else if !schedule.starts_with('@') && schedule.split_whitespace().count() != CRON_FIELDS {
+        let found = schedule.split_whitespace().count();
+        let why = format!("expected exactly {CRON_FIELDS} fields, found {found}: {schedule}");
+        errors.push(FieldError::invalid("spec.schedule", &spec["schedule"], why));
+    }
+    if !matches!(spec["concurrencyPolicy"].as_str(), None | Some("Allow" | "Forbid" | "Replace")) {
+        let policies = ["Allow", "Forbid", "Replace"];
+        errors.push(FieldError::not_supported(
+            "spec.concurrencyPolicy",
+            &spec["concurrencyPolicy"],
+            &policies,
+        ));
+    }
+    for key in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        errors.extend(not_negative(&spec[key], format!("spec.{key}")));
+    }
+    if name.as_str().is_some_and(|name| name.len() > MAX_CRON_NAME) {
+        let why = format!("must be no more than {MAX_CRON_NAME} bytes");
+        errors.push(FieldError::invalid("metadata.name", name, why));
+    }
+    errors
+}
 
 fn default_spec(spec: &mut Value) {
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
@@ -106,6 +140,27 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
         "backoffLimitPerIndex",
     ] {
         errors.extend(not_negative(&spec[key], format!("{path}.{key}")));
+    }
+    if !matches!(spec["completionMode"].as_str(), None | Some("NonIndexed" | "Indexed")) {
+        let modes = ["NonIndexed", "Indexed"];
+        errors.push(FieldError::not_supported(
+            format!("{path}.completionMode"),
+            &spec["completionMode"],
+            &modes,
+        ));
+    }
+    if !matches!(spec["podReplacementPolicy"].as_str(), None | Some("Failed" | "TerminatingOrFailed")) {
+        let field = format!("{path}.podReplacementPolicy");
+        errors.push(FieldError::not_supported(
+            field,
+            &spec["podReplacementPolicy"],
+            &["Failed", "TerminatingOrFailed"],
+        ));
+    }
+    if !spec["podFailurePolicy"].is_null() && spec["template"]["spec"]["restartPolicy"] == "OnFailure" {
+        let field = format!("{path}.template.spec.restartPolicy");
+        let why = "only \"Never\" is supported when podFailurePolicy is specified";
+        errors.push(FieldError::invalid(field, &spec["template"]["spec"]["restartPolicy"], why));
     }
     if spec["completionMode"] == "Indexed" && spec["completions"].is_null() {
         let detail = "when completion mode is Indexed";

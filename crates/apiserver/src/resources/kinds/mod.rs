@@ -1,22 +1,22 @@
 //! Where do built-in kinds differ beyond what a table can say?
 
+mod data;
 mod job;
 mod pod;
 mod rbac;
 mod workload;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+pub(super) use data::{CONFIG_MAP, SECRET};
 pub(super) use job::{CRON_JOB, JOB};
 pub(super) use pod::POD;
 pub(super) use rbac::{BINDING, CLUSTER_BINDING, CLUSTER_ROLE, ROLE};
 pub(super) use workload::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 use super::crd;
-use crate::validation::FieldError;
+use crate::validation::{FieldError, qualified_name};
 
 /// What a hook may know.
 pub(crate) struct Context<'a> {
@@ -60,7 +60,12 @@ pub(crate) const NONE: Hooks = Hooks {
 pub(crate) const NAMESPACE: Hooks = Hooks {
     create: |object, _| {
         name_label(object);
-        set(object, "spec", json!({"finalizers": ["kubernetes"]}));
+        let mut finalizers =
+            object.pointer("/spec/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        if !finalizers.iter().any(|one| one == "kubernetes") {
+            finalizers.push("kubernetes".into());
+        }
+        set(object, "spec", json!({"finalizers": finalizers}));
         set(object, "status", json!({"phase": "Active"}));
     },
     update: |object, old, _| {
@@ -71,43 +76,34 @@ pub(crate) const NAMESPACE: Hooks = Hooks {
         }
     },
     delete: |object, _| set(object, "status", json!({"phase": "Terminating"})),
+    validate: |object, old| {
+        let mut errors = Vec::new();
+        for (at, finalizer) in
+            object.pointer("/spec/finalizers").and_then(Value::as_array).into_iter().flatten().enumerate()
+        {
+            let name = finalizer.as_str().unwrap_or_default();
+            let field = format!("spec.finalizers[{at}]");
+            if name != "kubernetes" && !name.contains('/') {
+                let why = "name is neither a standard finalizer name nor is it fully qualified";
+                errors.push(FieldError::invalid(field, finalizer, why));
+            } else {
+                let wrong = qualified_name(name).into_iter();
+                errors.extend(wrong.map(|why| FieldError::invalid(&field, finalizer, why)));
+            }
+        }
+        let (going, phase) = (!object["metadata"]["deletionTimestamp"].is_null(), &object["status"]["phase"]);
+        let (want, why) = if going {
+            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        } else {
+            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+        };
+        if old.is_some() && phase != want {
+            errors.push(FieldError::invalid("status.Phase", phase, why));
+        }
+        errors
+    },
     held: |object| {
         object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
-    },
-    ..NONE
-};
-
-pub(crate) const SECRET: Hooks = Hooks {
-    default: secret,
-    validate: |object, old| {
-        let mut errors = Vec::new();
-        if let Some(old) = old {
-            if object["type"] != old["type"] {
-                errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
-            }
-            if old["immutable"] == true && (object["data"] != old["data"] || object["immutable"] != true) {
-                errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
-            }
-        }
-        errors
-    },
-    ..NONE
-};
-
-pub(crate) const CONFIG_MAP: Hooks = Hooks {
-    validate: |object, old| {
-        let frozen = old.is_some_and(|o| o["immutable"] == true);
-        let changed = |key: &str| old.is_some_and(|o| o[key] != object[key]);
-        let mut errors = Vec::new();
-        if frozen && object["immutable"] != true {
-            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
-        }
-        for key in ["data", "binaryData"] {
-            if frozen && changed(key) {
-                errors.push(FieldError::forbidden(key, "field is immutable when `immutable` is set"));
-            }
-        }
-        errors
     },
     ..NONE
 };
@@ -193,16 +189,4 @@ fn name_label(object: &mut Value) {
         let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
         set(labels, "kubernetes.io/metadata.name", name);
     }
-}
-
-/// `stringData` is for writing alone: it ends up in `data`.
-fn secret(object: &mut Value) {
-    let Some(body) = object.as_object_mut() else { return };
-    if let Some(Value::Object(plain)) = body.remove("stringData") {
-        let data = body.entry("data").or_insert_with(|| Value::Object(Map::new()));
-        for (key, text) in plain {
-            set(data, &key, BASE64.encode(text.as_str().unwrap_or_default()).into());
-        }
-    }
-    body.entry("type").or_insert_with(|| "Opaque".into());
 }

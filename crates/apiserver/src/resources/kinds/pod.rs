@@ -3,10 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::{Hooks, NONE, fill, items, set};
-use crate::validation::{FieldError, dns1123_label};
+use crate::validation::{FieldError, Quantity, dns1123_label};
 
 /// Kubernetes' number.
 const GRACE_SECS: i64 = 30;
+/// The highest number that a port can have.
+const MAX_PORT: i64 = 65_535;
 /// `rw-r--r--`: how files from secrets and config maps are made.
 const FILE_MODE: i64 = 0o644;
 
@@ -63,6 +65,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             if container["image"].as_str().unwrap_or_default().is_empty() {
                 errors.push(FieldError::required(format!("{field}.image"), ""));
             }
+            errors.extend(validate_container(container, &field, spec));
         }
     }
     errors.extend(one_of(spec, path, "restartPolicy", &["Always", "OnFailure", "Never"]));
@@ -72,6 +75,12 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
         "dnsPolicy",
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     ));
+    for (key, least) in [("terminationGracePeriodSeconds", 0), ("activeDeadlineSeconds", 1)] {
+        if spec[key].as_i64().is_some_and(|seconds| seconds < least) {
+            let why = format!("must be greater than or equal to {least}");
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &spec[key], why));
+        }
+    }
     let mut volumes: Vec<&Value> = Vec::new();
     for (at, volume) in items(spec, "volumes").iter().enumerate() {
         let field = format!("{path}.volumes[{at}].name");
@@ -83,6 +92,93 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             dns1123_label(name).into_iter().map(|why| FieldError::invalid(&field, &volume["name"], why)),
         );
         volumes.push(&volume["name"]);
+    }
+    errors
+}
+
+/// Everything wrong with a container but its name and image.
+fn validate_container(container: &Value, path: &str, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    errors.extend(one_of(container, path, "imagePullPolicy", &["Always", "IfNotPresent", "Never"]));
+    errors.extend(one_of(container, path, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"]));
+    for (at, port) in items(container, "ports").iter().enumerate() {
+        let path = format!("{path}.ports[{at}]");
+        match port["containerPort"].as_i64().unwrap_or(0) {
+            0 => errors.push(FieldError::required(format!("{path}.containerPort"), "")),
+            1..=MAX_PORT => {}
+            _ => {
+                let why = format!("must be between 1 and {MAX_PORT}, inclusive");
+                errors.push(FieldError::invalid(
+                    format!("{path}.containerPort"),
+                    &port["containerPort"],
+                    why,
+                ));
+            }
+        }
+        errors.extend(one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"]));
+    }
+    for (at, variable) in items(container, "env").iter().enumerate() {
+        let path = format!("{path}.env[{at}]");
+        let name = variable["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if name.contains('=') || !name.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+            errors.push(FieldError::invalid(format!("{path}.name"), &variable["name"], why));
+        }
+        let has_value = variable["value"].as_str().is_some_and(|value| !value.is_empty());
+        if has_value && !variable["valueFrom"].is_null() {
+            let why = "may not be specified when `value` is not empty";
+            errors.push(FieldError::invalid(format!("{path}.valueFrom"), &"".into(), why));
+        }
+    }
+    let mut places: Vec<&Value> = Vec::new();
+    for (at, mount) in items(container, "volumeMounts").iter().enumerate() {
+        let path = format!("{path}.volumeMounts[{at}]");
+        if mount["name"].as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        if !items(spec, "volumes").iter().any(|volume| volume["name"] == mount["name"]) {
+            errors.push(FieldError::not_found(format!("{path}.name"), &mount["name"]));
+        }
+        if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(format!("{path}.mountPath"), ""));
+        } else if places.contains(&&mount["mountPath"]) {
+            errors.push(FieldError::invalid(
+                format!("{path}.mountPath"),
+                &mount["mountPath"],
+                "must be unique",
+            ));
+        }
+        places.push(&mount["mountPath"]);
+    }
+    errors.extend(validate_resources(&container["resources"], &format!("{path}.resources")));
+    errors
+}
+
+/// Nobody asks for more than their own limit, or for less than nothing.
+fn validate_resources(resources: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let amount = |value: &Value| value.as_str().and_then(|text| text.parse::<Quantity>().ok());
+    for kind in ["limits", "requests"] {
+        for (name, value) in resources[kind].as_object().into_iter().flatten() {
+            if amount(value).is_some_and(Quantity::is_negative) {
+                let field = format!("{path}.{kind}[{name}]");
+                errors.push(FieldError::invalid(field, value, "must be greater than or equal to 0"));
+            }
+        }
+    }
+    for (name, asked) in resources["requests"].as_object().into_iter().flatten() {
+        let limit = &resources["limits"][name];
+        if let (Some(asks), Some(most)) = (amount(asked), amount(limit))
+            && asks > most
+        {
+            let why = format!(
+                "must be less than or equal to {name} limit of {}",
+                limit.as_str().unwrap_or_default()
+            );
+            errors.push(FieldError::invalid(format!("{path}.requests"), asked, why));
+        }
     }
     errors
 }

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::{Hooks, NONE, fill, not_negative, pod};
+use crate::selector::selects;
 use crate::validation::FieldError;
 
 /// Kubernetes' number of old ReplicaSets and ControllerRevisions that are kept.
@@ -21,7 +22,17 @@ pub(crate) const DEPLOYMENT: Hooks = Hooks {
             roll(spec, "strategy", &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))]);
         }
     },
-    validate: |object, old| validate(object, old, &["selector"]),
+    validate: |object, old| {
+        let mut errors = validate(object, old, &["selector"]);
+        errors.extend(validate_strategy(&object["spec"]["strategy"]));
+        let (least, deadline) =
+            (&object["spec"]["minReadySeconds"], &object["spec"]["progressDeadlineSeconds"]);
+        if deadline.as_i64().is_some_and(|deadline| deadline <= least.as_i64().unwrap_or(0)) {
+            let why = "must be greater than minReadySeconds";
+            errors.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, why));
+        }
+        errors
+    },
     ..NONE
 };
 
@@ -87,6 +98,53 @@ fn roll(spec: &mut Value, key: &str, parts: &[(&str, Value)]) {
     }
 }
 
+fn validate_strategy(strategy: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let rolling = &strategy["rollingUpdate"];
+    match strategy["type"].as_str() {
+        Some("Recreate") if !rolling.is_null() => {
+            let why = "may not be specified when strategy `type` is 'Recreate'";
+            errors.push(FieldError::forbidden("spec.strategy.rollingUpdate", why));
+        }
+        Some("Recreate") => {}
+        Some("RollingUpdate") => {
+            for part in ["maxUnavailable", "maxSurge"] {
+                errors.extend(share(&rolling[part], &format!("spec.strategy.rollingUpdate.{part}")));
+            }
+            if is_none_of_all(&rolling["maxUnavailable"]) && is_none_of_all(&rolling["maxSurge"]) {
+                let why = "may not be 0 when `maxSurge` is 0";
+                let field = "spec.strategy.rollingUpdate.maxUnavailable";
+                errors.push(FieldError::invalid(field, &rolling["maxUnavailable"], why));
+            }
+        }
+        Some(_) | None => {
+            errors.push(FieldError::not_supported("spec.strategy", strategy, &["Recreate", "RollingUpdate"]));
+        }
+    }
+    errors
+}
+
+/// A number that is not negative, or a percentage up to a hundred.
+fn share(value: &Value, field: &str) -> Option<FieldError> {
+    let Some(text) = value.as_str() else { return not_negative(value, field.to_owned()) };
+    let percent = text.strip_suffix('%').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+    match percent.and_then(|digits| digits.parse::<u32>().ok()) {
+        None => {
+            let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
+                       regex used for validation is '[0-9]+%')";
+            Some(FieldError::invalid(field, value, why))
+        }
+        Some(percent) if percent > 100 && field.ends_with("maxUnavailable") => {
+            Some(FieldError::invalid(field, value, "must not be greater than 100%"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn is_none_of_all(share: &Value) -> bool {
+    share == 0 || share.as_str().is_some_and(|text| text.trim_end_matches('%').parse() == Ok(0_u32))
+}
+
 fn validate(object: &Value, old: Option<&Value>, fixed: &[&str]) -> Vec<FieldError> {
     let spec = &object["spec"];
     let mut errors = Vec::new();
@@ -94,7 +152,9 @@ fn validate(object: &Value, old: Option<&Value>, fixed: &[&str]) -> Vec<FieldErr
         errors.extend(not_negative(&spec[key], format!("spec.{key}")));
     }
     let selector = &spec["selector"];
-    if selector["matchLabels"].is_null() && selector["matchExpressions"].is_null() {
+    if selector.is_null() {
+        errors.push(FieldError::required("spec.selector", ""));
+    } else if selector["matchLabels"].is_null() && selector["matchExpressions"].is_null() {
         let detail = "empty selector is invalid for a workload";
         errors.push(FieldError::invalid("spec.selector", selector, detail));
     }
@@ -113,22 +173,4 @@ fn validate(object: &Value, old: Option<&Value>, fixed: &[&str]) -> Vec<FieldErr
         errors.push(FieldError::invalid(format!("spec.{key}"), &spec[*key], "field is immutable"));
     }
     errors
-}
-
-/// Whether a LabelSelector chooses these labels.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let wanted = selector["matchLabels"].as_object().into_iter().flatten();
-    let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-    wanted.into_iter().all(|(key, value)| labels[key] == *value)
-        && expressions.into_iter().all(|expression| {
-            let value = &labels[expression["key"].as_str().unwrap_or_default()];
-            let listed = expression["values"].as_array().is_some_and(|v| v.contains(value));
-            match expression["operator"].as_str() {
-                Some("In") => listed,
-                Some("NotIn") => !listed,
-                Some("Exists") => !value.is_null(),
-                Some("DoesNotExist") => value.is_null(),
-                Some(_) | None => false,
-            }
-        })
 }

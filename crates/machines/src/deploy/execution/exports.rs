@@ -99,7 +99,7 @@ pub(super) fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<Exec
         return Plan::step(step);
     }
     let step = discard(observed, count);
-    report.status.export_ref = (count > 0).then(|| NamedRef { name: key.name, namespace: None });
+    report.status.export_ref = (count > 0).then_some(NamedRef { name: key.name, namespace: None });
     let message = match count {
         0 => "the job succeeded".to_owned(),
         _ => format!("the job succeeded; {count} items exported something"),

@@ -230,10 +230,9 @@ pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
 fn building(owned: Option<&Owned>, job: &str) -> Standing {
     let Some(item) = owned.and_then(|owned| owned.item.as_ref()) else { return Standing::Failed };
     let deleting = owned.is_some_and(|owned| owned.object.is_deleting());
-    match in_job(item, job) {
-        Standing::Waiting if deleting => Standing::Failed,
-        standing => standing,
-    }
+    let standing = in_job(item, job);
+    // What is on its way out will not be installed any more in this job.
+    if standing == Standing::Waiting && deleting { Standing::Failed } else { standing }
 }
 
 /// How an item stands that is to go.
@@ -287,9 +286,10 @@ pub(super) fn timeouts(
             plan.wake = plan.wake.earliest(Wake::At(deadline));
             continue;
         }
-        let message = match reason {
-            Reason::PickupTimeout => not_picked_up(observed, owned, item),
-            _ => format!("it did not finish within {limit}"),
+        let message = if reason == Reason::PickupTimeout {
+            not_picked_up(observed, owned, item)
+        } else {
+            format!("it did not finish within {limit}")
         };
         plan.steps.extend(give_up(owned, item, reason, &message, report.now));
     }

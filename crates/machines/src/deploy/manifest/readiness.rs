@@ -112,10 +112,7 @@ fn holds(operator: &str, found: &[&Value], values: &[Value]) -> Option<bool> {
 
 /// `1` and `"1"` are the same to people who write YAML.
 fn same(wanted: &Value, found: &Value) -> bool {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     wanted == found || (!wanted.is_object() && !wanted.is_array() && text(wanted) == text(found))
 }
 

@@ -4,6 +4,7 @@ use pawl_api::deploy::{annotations, deploy_item, types};
 use std::collections::BTreeMap;
 
 /// An item `i` that deploys these.
+#[expect(clippy::needless_pass_by_value, reason = "it is written in place, as json!")]
 fn item(config: Value) -> Case {
     let mut case = Case::empty();
     case.cluster.put(json!({"kind": "Namespace", "metadata": {"name": "other"}}));

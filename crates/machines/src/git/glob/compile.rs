@@ -11,6 +11,13 @@ type Char = (char, usize);
 /// What is wrong, and with which character.
 type Fault = (usize, Problem);
 
+/// A brace, and what may take its place.
+struct Brace {
+    opened: usize,
+    /// Each alternative with all that follows.
+    alternatives: Vec<Vec<Char>>,
+}
+
 /// A variant in the making.
 struct Unfinished {
     tokens: Vec<Token>,
@@ -29,7 +36,7 @@ pub(super) fn variants(pattern: &str) -> Result<Vec<Variant>, Fault> {
     let mut size = 0_usize;
     let mut unfinished = vec![Unfinished { tokens: vec![], braces: vec![], rest: text }];
     while let Some(mut next) = unfinished.pop() {
-        let Some((opened, alternatives)) = next.up_to_brace()? else {
+        let Some(Brace { opened, alternatives }) = next.up_to_brace()? else {
             size = size.saturating_add(next.tokens.len()).saturating_add(next.braces.len());
             variants.push(Variant {
                 needs: Fingerprint::needed_by(&next.tokens),
@@ -72,9 +79,8 @@ fn validate(text: &[Char]) -> Result<(), Fault> {
 }
 
 impl Unfinished {
-    /// Makes tokens of the text up to the next brace; returns where that is, and what may take its place: each
-    /// alternative with all that follows.
-    fn up_to_brace(&mut self) -> Result<Option<(usize, Vec<Vec<Char>>)>, Fault> {
+    /// Makes tokens of the text up to the next brace.
+    fn up_to_brace(&mut self) -> Result<Option<Brace>, Fault> {
         let text = std::mem::take(&mut self.rest);
         let mut rest = text.as_slice();
         while let Some((&(c, at), after)) = rest.split_first() {
@@ -95,7 +101,7 @@ impl Unfinished {
                 '{' => {
                     self.braces.push(self.tokens.len());
                     let alternatives = alternatives(rest).ok_or((at, Problem::BraceNotClosed))?;
-                    return Ok(Some((at, alternatives)));
+                    return Ok(Some(Brace { opened: at, alternatives }));
                 }
                 // A stray one can only come from a brace that a class hides from one reader and not from the other.
                 '}' => return Err((at, Problem::BraceNotOpened)),

@@ -87,14 +87,14 @@ fn i3_what_does_not_run_says_why() {
 #[test]
 fn what_runs_says_why_too() {
     let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &CHANGED.map(ChangedFile::new), true).remove(0);
-    let evaluation = verdict.evaluation();
+    let evaluation = verdict.evaluation("u/1");
     assert_eq!((evaluation.workflows, evaluation.reason.as_str()), (2, "Matched"));
     assert_eq!(evaluation.message, "3 files match: a/x.tf, a/y.tf, z/b.tf");
 }
 
 #[test]
 fn a_rename_across_folders_runs_in_both() {
-    let files = [ChangedFile::renamed("old/x.tf", "new/x.tf")];
+    let files = [ChangedFile { previous_path: Some("old/x.tf".to_owned()), ..ChangedFile::new("new/x.tf") }];
     let verdict = decide("t: {match: {paths: ['**/*.tf']}}", &files, false).remove(0);
     assert_eq!(verdict.targets.iter().map(|target| target.path.as_str()).collect::<Vec<_>>(), ["new", "old"]);
 }
@@ -155,6 +155,21 @@ fn a_target_waits_for_the_same_path_of_what_its_template_depends_on() {
 }
 
 #[test]
+fn a_failed_dependency_is_told_before_one_that_runs_and_none_is_no_hindrance() {
+    use WorkflowPhase::{Cancelled, Failed, Running, Succeeded};
+    let wanted = ["a", "b", "c"].map(str::to_owned);
+    let with = |a, b| {
+        dependencies(&wanted, move |name| {
+            [("a", a), ("b", b)].iter().find(|one| one.0 == name).map(|one| one.1)
+        })
+    };
+    assert_eq!(with(Some(Succeeded), Some(Succeeded)), Dependencies::Met);
+    assert_eq!(with(Some(Running), Some(Failed)), Dependencies::Failed("b"));
+    assert_eq!(with(Some(Cancelled), None), Dependencies::Failed("a"));
+    assert_eq!(with(Some(Succeeded), None), Dependencies::Waiting("b"));
+}
+
+#[test]
 fn what_is_told_fits_into_a_status_whatever_files_are_called() {
     let long = format!("{}/x.tf", "é".repeat(4000));
     let pattern = "{a,".repeat(300);
@@ -165,7 +180,7 @@ fn what_is_told_fits_into_a_status_whatever_files_are_called() {
         format!("t: {{match: {{paths: ['{pattern}']}}}}"),
     ] {
         let files: Vec<ChangedFile> = (0..5).map(|n| ChangedFile::new(format!("{n}{long}"))).collect();
-        let message = decide(&yaml, &files, false).remove(0).evaluation().message;
+        let message = decide(&yaml, &files, false).remove(0).evaluation("u/1").message;
         assert!(message.chars().count() <= 1024, "{message}");
     }
 }

@@ -1,12 +1,18 @@
+use super::ending::CLEANUP_LIMIT;
 use super::*;
 use crate::cluster::garbage::Garbage;
 use crate::cluster::job::Jobs;
 use crate::cluster::job::orphans::OrphanPods;
 use crate::machine::AnyMachine;
 use crate::testing::Cluster;
+use pawl_api::git::workflow::JOB_STATUS;
 use serde_json::{Value, json};
 
-const KINDS: [Kind; 6] = [NAMESPACE, branch::KIND, workflow_template::KIND, workflow::KIND, JOB, POD];
+mod github;
+mod order;
+
+const KINDS: [Kind; 8] =
+    [NAMESPACE, repository::KIND, branch::KIND, workflow_template::KIND, workflow::KIND, JOB, POD, LEASE];
 
 const SHA: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -115,7 +121,7 @@ fn the_finalizer_comes_before_anything_is_made() {
 
 #[test]
 fn i1_the_job_has_the_workflows_name_and_is_controlled_by_it() {
-    let case = check(&[BRANCH, TEMPLATE, WORKFLOW], ("Pending", "Pending"));
+    let case = check(&[BRANCH, TEMPLATE, WORKFLOW], ("Pending", "JobCreated"));
     let job = case.job().unwrap();
     assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "workflow-w");
     assert_eq!(
@@ -253,7 +259,7 @@ fn power_over_the_node_needs_a_label_on_the_namespace() {
     assert_eq!(refused.workflow().unwrap()["status"]["gates"][0]["verdict"], "Stopped");
     let allowed = check(
         &[&space("{pawl.dev/allow-privileged: 'true'}"), BRANCH, &strong, WORKFLOW],
-        ("Pending", "Pending"),
+        ("Pending", "JobCreated"),
     );
     assert_eq!(allowed.job().unwrap()["spec"]["template"]["spec"]["hostPID"], true);
 }
@@ -329,7 +335,7 @@ fn a_deleted_workflow_goes_at_once_when_nothing_of_its_own_runs() {
 fn the_guard_of_the_finalizers_order_is_what_makes_it_wait() {
     let mut case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", "{active: 1}")]).settle();
     case.cluster.delete(&workflow::KIND, &key(), "Background");
-    case.machine = AnyMachine::new(Workflows { finalizer_order: false });
+    case.machine = AnyMachine::new(Workflows { finalizer_order: false, ..Workflows::default() });
     let case = case.settle();
     assert!(case.workflow().is_none() && case.job().is_some());
 }
@@ -344,6 +350,8 @@ fn a_job_that_fails_once_and_then_succeeds_is_a_success() {
     let machines =
         [AnyMachine::new(Garbage), AnyMachine::new(Jobs), AnyMachine::new(OrphanPods), case.machine.clone()];
     for outcome in ["Failed", "Succeeded"] {
+        case.cluster.settle(&machines);
+        case.cluster.advance(RUNNING_AFTER);
         case.cluster.settle(&machines);
         assert_eq!(case.says().0, "Running");
         let pods = case.cluster.world.list(&POD, None);

@@ -1,0 +1,37 @@
+//! Which cluster is meant.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// Where `pawl up` writes its kubeconfig unless told otherwise.
+const OF_UP: &str = ".pawl/kubeconfig";
+
+/// A client for controllers: the file given, else `KUBECONFIG` and its default, else the pod's own.
+///
+/// # Errors
+/// When there is no usable configuration.
+pub(crate) async fn for_controllers(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("--kubeconfig {}: cannot be read", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))?
+        }
+        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// A client for a person at a terminal: as above, but a `pawl up` in this folder comes before the usual places.
+///
+/// # Errors
+/// When there is no usable configuration.
+pub(crate) async fn for_people(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let here = Some(PathBuf::from(OF_UP))
+        .filter(|path| kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none() && path.is_file());
+    for_controllers(kubeconfig.or(here.as_deref())).await
+}

@@ -1,0 +1,167 @@
+//! `pawl explain`: why something ran, or did not.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use kube::{Resource, ResourceExt as _};
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
+use pawl_machines::git::explain::{self, Happened};
+use serde::de::DeserializeOwned;
+
+use crate::cluster;
+use crate::terminal::Say;
+
+/// How many Events are told: the newest.
+const EVENTS: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to explain: workflow/NAME, branch/NAME, or pr/NUMBER.
+    #[arg(value_name = "KIND/NAME")]
+    what: String,
+    /// What this path leads to (with pr/NUMBER or branch/NAME).
+    #[arg(long)]
+    path: Option<String>,
+    /// Whose pull request, where several repositories have one of that number.
+    #[arg(long, value_name = "OWNER/NAME")]
+    repository: Option<String>,
+    /// The namespace.
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+    /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
+    let Some((kind, name)) = args.what.split_once('/') else {
+        bail!("{}: say KIND/NAME, as workflow/plan-1, branch/infra-1 or pr/7", args.what);
+    };
+    let asked = Asked { client: cluster::for_people(args.kubeconfig.as_deref()).await?, args };
+    let told = match kind {
+        "workflow" | "workflows" | "wf" => asked.workflow(name).await?,
+        "branch" | "branches" | "br" => {
+            let branch: Branch = asked.get(name).await?;
+            asked.branch(branch).await?
+        }
+        "pr" | "pull" => {
+            let number = name.parse().with_context(|| format!("pr/{name}: not a number"))?;
+            asked.pull_request(number).await?
+        }
+        other => bail!("{other}: not explained; say workflow, branch or pr"),
+    };
+    say.line(told.trim_end());
+    Ok(())
+}
+
+struct Asked<'a> {
+    client: kube::Client,
+    args: &'a Args,
+}
+
+impl Asked<'_> {
+    async fn workflow(&self, name: &str) -> anyhow::Result<String> {
+        let workflow: Workflow = self.get(name).await?;
+        let happened = self.happened(&workflow.uid().unwrap_or_default()).await?;
+        Ok(explain::workflow(name, &workflow, &happened))
+    }
+
+    async fn branch(&self, branch: Branch) -> anyhow::Result<String> {
+        let workflows = self.workflows_of(&branch).await?;
+        if let Some(path) = &self.args.path {
+            let repositories: Vec<Repository> = self.list().await?;
+            let is_default = repositories.iter().any(|repository| {
+                let spec = &repository.spec;
+                spec.owner == branch.spec.owner
+                    && spec.name == branch.spec.repository
+                    && spec.default_branch == branch.spec.name
+                    && branch.spec.head_repository.is_none()
+            });
+            let templates: Vec<WorkflowTemplate> = self.list().await?;
+            let templates: Vec<_> = templates.into_iter().map(|one| (one.name_any(), one)).collect();
+            return Ok(explain::path(path, &branch, is_default, &templates, &workflows));
+        }
+        let happened = self.happened(&branch.uid().unwrap_or_default()).await?;
+        Ok(explain::branch(&branch.name_any(), &branch, &workflows, &happened))
+    }
+
+    async fn pull_request(&self, number: i64) -> anyhow::Result<String> {
+        let branches: Vec<Branch> = self.list().await?;
+        let wanted = |branch: &Branch| {
+            let of = format!("{}/{}", branch.spec.owner, branch.spec.repository);
+            branch.spec.pull_request() == Some(number)
+                && self.args.repository.as_ref().is_none_or(|repository| of.eq_ignore_ascii_case(repository))
+        };
+        let mut found: Vec<Branch> = branches.into_iter().filter(wanted).collect();
+        match (found.pop(), found.is_empty()) {
+            (None, _) => bail!(
+                "pr/{number}: no Branch in namespace {} has this pull request; is it open, and has its \
+                 Repository been synced since?",
+                self.args.namespace
+            ),
+            (Some(_), false) => {
+                bail!("pr/{number}: several repositories have one: say --repository OWNER/NAME")
+            }
+            (Some(branch), true) => self.branch(branch).await,
+        }
+    }
+
+    async fn workflows_of(&self, branch: &Branch) -> anyhow::Result<Vec<(String, Workflow)>> {
+        let all: Vec<Workflow> = self.list().await?;
+        let name = branch.name_any();
+        let its = all.into_iter().filter(|workflow| workflow.spec.branch == name);
+        Ok(its.map(|workflow| (workflow.name_any(), workflow)).collect())
+    }
+
+    async fn happened(&self, uid: &str) -> anyhow::Result<Vec<Happened>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.args.namespace);
+        let about = ListParams::default();
+        let mut all = events.list(&about).await.context("list Events")?.items;
+        all.retain(|event| event.regarding.as_ref().and_then(|about| about.uid.as_deref()) == Some(uid));
+        let when = |event: &Event| {
+            event
+                .event_time
+                .as_ref()
+                .map(|time| time.0)
+                .or_else(|| event.deprecated_last_timestamp.as_ref().map(|time| time.0))
+        };
+        all.sort_by_key(when);
+        let newest = all.split_off(all.len().saturating_sub(EVENTS));
+        Ok(newest
+            .into_iter()
+            .map(|event| Happened {
+                when: when(&event).map(|at| format!("{at:.0}")).unwrap_or_default(),
+                reason: event.reason.unwrap_or_default(),
+                note: event.note.unwrap_or_default(),
+            })
+            .collect())
+    }
+
+    async fn get<K>(&self, name: &str) -> anyhow::Result<K>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.args.namespace);
+        let found = api.get_opt(name).await.with_context(|| format!("read {} {name}", K::kind(&())))?;
+        found.with_context(|| {
+            format!("{} {name}: not found in namespace {}", K::kind(&()), self.args.namespace)
+        })
+    }
+
+    async fn list<K>(&self) -> anyhow::Result<Vec<K>>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.args.namespace);
+        let listed = api.list(&ListParams::default()).await;
+        Ok(listed.with_context(|| format!("list {}", K::plural(&())))?.items)
+    }
+}

@@ -1,0 +1,145 @@
+//! How does a request get there? Over HTTPS, or into whatever is handed in: the fake answers without a socket.
+//!
+//! A transport is a service from whole requests to whole answers. Its time limit is its own, so that the client above
+//! needs no runtime and no timer.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::util::BoxCloneSyncService;
+
+/// What carries a request: `Request<Bytes>` to `Response<Bytes>`.
+pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Broken>;
+
+/// GitHub ends a request of its own after 10 s: what has not been answered by then will not be.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The largest answer there is: GitHub's recursive tree ends at 7 MB, a page of 100 files with their patches is below
+/// that. Twice as much is not GitHub.
+pub const MAX_BODY_BYTES: usize = 16 << 20;
+
+/// Idle connections kept, for all Repositories of one host: enough for the engine's workers, few enough for a proxy.
+const MAX_IDLE_CONNECTIONS: usize = 16;
+
+/// A connection that was idle for longer is likely closed by something in between (common limits are 60 s and more).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// No answer, and how far the request got.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// Nothing was sent.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// It was sent, wholly or in part.
+    #[error("{0}")]
+    Lost(String),
+    /// It was sent, and took too long.
+    #[error("no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The answer is larger than any that GitHub gives.
+    #[error("the answer is larger than {MAX_BODY_BYTES} bytes")]
+    TooLarge,
+}
+
+/// TLS cannot be set up on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("cannot read the system's root certificates: {0}")]
+    Roots(std::io::Error),
+}
+
+/// HTTPS with the system's root certificates. One is enough for all Repositories: it keeps connections.
+///
+/// # Errors
+/// When the machine has no root certificates.
+pub fn https() -> Result<Transport, SetupError> {
+    let builder = rustls::ClientConfig::builder_with_provider(crypto())
+        .with_safe_default_protocol_versions()?
+        .with_native_roots()
+        .map_err(SetupError::Roots)?;
+    Ok(with_tls(builder.with_no_client_auth(), REQUEST_TIMEOUT))
+}
+
+/// HTTPS to whom `tls` trusts; plain HTTP where an address says so.
+pub fn with_tls(tls: rustls::ClientConfig, timeout: Duration) -> Transport {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(timeout));
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+    let client = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_timer(TokioTimer::new())
+        // A request on a connection that turns out closed would be sent again by the pool; only we know which may be.
+        .retry_canceled_requests(false)
+        .build(connector);
+    Transport::new(Https { client, timeout })
+}
+
+/// The one provider of cryptography there is.
+pub(crate) fn crypto() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
+    std::sync::Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[derive(Clone, Debug)]
+struct Https {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    timeout: Duration,
+}
+
+impl tower::Service<Request<Bytes>> for Https {
+    type Response = Response<Bytes>;
+    type Error = Broken;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response<Bytes>, Broken>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (client, timeout) = (self.client.clone(), self.timeout);
+        Box::pin(async move {
+            match tokio::time::timeout(timeout, exchange(&client, request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Broken::TimedOut(timeout)),
+            }
+        })
+    }
+}
+
+async fn exchange(
+    client: &Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    request: Request<Bytes>,
+) -> Result<Response<Bytes>, Broken> {
+    let answer = client.request(request.map(Full::new)).await.map_err(|error| {
+        let said = chain(&error);
+        if error.is_connect() { Broken::Connect(said) } else { Broken::Lost(said) }
+    })?;
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { Broken::TooLarge } else { Broken::Lost(error.to_string()) }
+    })?;
+    Ok(Response::from_parts(parts, body.to_bytes()))
+}
+
+/// What an error says, with what led to it: hyper's own text alone is "client error (Connect)".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

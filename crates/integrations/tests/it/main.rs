@@ -1,0 +1,20 @@
+//! The client and the port against the fake GitHub, both held to GitHub's own description.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "these are tests: what is not as expected is to stop them"
+)]
+
+mod authenticating;
+mod deliveries;
+mod examples;
+mod ground;
+mod limits;
+mod port;
+mod reading;
+mod reporting;
+mod socket;
+mod webhook;

@@ -1,0 +1,99 @@
+//! YAML that somebody else wrote, or a template rendered: read within a budget, and written as Go's tools do.
+
+use serde_json::Value as Json;
+use serde_saphyr::options::AliasLimits;
+use serde_saphyr::Options;
+
+/// Nodes of one document: 10,000 items, the most an Execution has, of a hundred nodes each. Eight aliases of eight
+/// aliases of … reach this long before they reach the memory.
+const MAX_NODES: usize = 1_000_000;
+
+/// Nested collections. The API server's own JSON may be nested 128 deep.
+const MAX_DEPTH: usize = 64;
+
+/// Why a text is no YAML, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub(super) struct YamlError {
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+pub(super) fn read(text: &str) -> Result<Json, YamlError> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
+        let line = error.location().map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
+        let message = error.without_snippet().to_string();
+        YamlError { line, message }
+    })
+}
+
+pub(super) fn write(value: &Json) -> Result<String, String> {
+    // Long lines stay whole: whoever indents the text later need not know where it was folded.
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+    serde_saphyr::to_string_with_options(value, options).map_err(|error| error.to_string())
+}
+
+fn options() -> Options {
+    let mut alias_limits = AliasLimits::default();
+    alias_limits.max_total_replayed_events = MAX_NODES;
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * MAX_NODES,
+            max_nodes: MAX_NODES,
+            max_depth: MAX_DEPTH,
+            max_documents: 1,
+        },
+        alias_limits: alias_limits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_looks_as_go_writes_it() {
+        let value = json!({"a": {"list": ["x", {"k": 1, "l": true}], "none": {}, "empty": []}, "text": "one\ntwo\n", "n": null});
+        assert_eq!(
+            write(&value).unwrap(),
+            "a:\n  empty: []\n  list:\n  - x\n  - k: 1\n    l: true\n  none: {}\nn: null\ntext: |\n  one\n  two\n"
+        );
+    }
+
+    #[test]
+    fn texts_that_look_like_something_else_stay_texts() {
+        for text in ["yes", "no", "on", "true", "null", "~", "1", "1e3", "0x10", "1.5", "", " x", "- a", "a: b", "#", "{", "'", "\"", "2026-01-01", "%"] {
+            let value = json!({"k": text});
+            assert_eq!(read(&write(&value).unwrap()), Ok(value), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line() {
+        let error = read("a: 1\nb: [1,\n").unwrap_err();
+        assert!(error.line >= 2, "{error}");
+        assert!(read("a: 1\na: 2\n").unwrap_err().to_string().contains("duplicate"));
+    }
+
+    #[test]
+    fn a_billion_laughs_are_not_laughed() {
+        let mut bomb = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
+        for level in 1..12 {
+            let before = format!("*a{}", level - 1);
+            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", [before.as_str(); 9].join(", ")));
+        }
+        assert!(read(&bomb).is_err());
+        assert!(read(&"[".repeat(100_000)).is_err());
+        assert!(read(&"- ".repeat(100_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(text in "\\PC{0,20}|[ \\n:a#'\"-]{0,12}", number in any::<i64>()) {
+            let value = json!({"text": text, "list": [text, {"n": number, "t": text}]});
+            prop_assert_eq!(read(&write(&value).unwrap()), Ok(value));
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What does the `pawl` check of a commit say? One check per Repository and commit, whatever ran for it, so that it can
+//! be required: it always concludes.
+//!
+//! ```text
+//! own Workflows ─▶ own result (in the status) ─┐
+//! results of other Branches at the same commit ┴▶ combined ─▶ told when our own result changed, or when what was told
+//!                                                            last left it open
+//! ```
+//! Several Branches may be at one commit, and each reports for all: the last to end finds all the others ended. What
+//! was concluded is opened again only by a Branch of which something runs anew, never because another Branch went.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pawl_api::git::branch::{BranchResult, MAX_CHECKS, ResultState};
+use pawl_api::git::repository::{AGGREGATE_CHECK, AggregateCheck};
+use pawl_api::git::{BranchStatus, Repository, WorkflowPhase};
+use pawl_api::meta::{Reason, text};
+
+use super::attempts::groups;
+use super::{Home, Known, Observed};
+use crate::failure::Category;
+use crate::git::github::{
+    self, Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply,
+};
+use crate::outside;
+use crate::plan::Note;
+
+/// What GitHub keeps of a commit status' description.
+const MAX_DESCRIPTION_CHARS: usize = 140;
+
+/// What GitHub keeps of a check run's title is more; this is what fits a line.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// Failed Workflows that are named: the rest is counted.
+const MAX_NAMED: usize = 10;
+
+/// What a result's message may hold.
+const MAX_RESULT_CHARS: usize = 4096;
+
+/// In front of what could not be told and never will be.
+const GIVEN_UP: char = '!';
+
+/// What is left to do about the checks of a Branch that goes.
+pub(super) enum Farewell {
+    Done,
+    Ask(Vec<outside::Call>),
+    /// GitHub does not answer for now.
+    Unheard(String),
+    /// Nobody can tell GitHub any more.
+    Lost(String),
+}
+
+/// What is known of a check and is to be said of it.
+struct Saying<'a> {
+    repository: &'a Repository,
+    repository_uid: &'a str,
+    account: &'a Arc<Account>,
+    sha: &'a str,
+    state: CheckState,
+    message: &'a str,
+}
+
+/// What came of saying it.
+enum Said {
+    Asks(outside::Call),
+    /// The id of the check run; 0 for a commit status.
+    Told(i64),
+    Unheard(String),
+    GivenUp(String),
+}
+
+pub(super) fn running(workflows: usize) -> String {
+    format!("{workflows} Workflows run for this commit")
+}
+
+/// Notes in the status what became of the commit here.
+pub(super) fn note_result(known: &Known<'_>, status: &mut BranchStatus) {
+    let sha = &known.spec().sha;
+    let latest: Vec<_> =
+        groups(known).into_iter().filter_map(|(key, all)| Some((key, *all.last()?))).collect();
+    if latest.is_empty() {
+        // Nothing was to be done, and that was said; or somebody took the Workflows away.
+        if let Some(result) = status.result.as_mut().filter(|result| result.sha == *sha)
+            && result.state == ResultState::Running
+        {
+            result.state = ResultState::Cancelled;
+            "its Workflows are gone".clone_into(&mut result.message);
+        }
+        return;
+    }
+    let mut counts: BTreeMap<Option<WorkflowPhase>, usize> = BTreeMap::new();
+    for (_, (_, workflow)) in &latest {
+        *counts.entry(workflow.status.as_ref().and_then(|status| status.phase)).or_default() += 1;
+    }
+    let count = |phase: WorkflowPhase| counts.get(&Some(phase)).copied().unwrap_or_default();
+    let (succeeded, failed) = (count(WorkflowPhase::Succeeded), count(WorkflowPhase::Failed));
+    let cancelled = count(WorkflowPhase::Cancelled);
+    let state = if succeeded + failed + cancelled < latest.len() {
+        ResultState::Running
+    } else if failed > 0 {
+        ResultState::Failed
+    } else if cancelled > 0 {
+        ResultState::Cancelled
+    } else {
+        ResultState::Succeeded
+    };
+    let mut message = match state {
+        ResultState::Running => running(latest.len()),
+        _ => format!("{succeeded} succeeded, {failed} failed, {cancelled} cancelled"),
+    };
+    if state == ResultState::Failed {
+        let failed = latest.iter().filter(|(_, (_, workflow))| {
+            workflow.status.as_ref().and_then(|status| status.phase) == Some(WorkflowPhase::Failed)
+        });
+        for ((template, path), _) in failed.take(MAX_NAMED) {
+            message.push_str(&format!("\n- failed: {template}({path})"));
+        }
+    }
+    let message = text::head(message, MAX_RESULT_CHARS);
+    status.result = Some(BranchResult { sha: sha.clone(), state, message });
+}
+
+/// Keeps a place for the check before it is made, so that it is found again if its reply is lost and the Branch goes.
+pub(super) fn intend(known: &Known<'_>, status: &mut BranchStatus) {
+    let sha = &known.spec().sha;
+    if !status.checks.iter().any(|check| check.sha == *sha) {
+        let made = known.repository.status.as_ref().map(|status| status.aggregate_checks.as_slice());
+        let known_id = made.unwrap_or_default().iter().find(|check| check.sha == *sha);
+        let check_run_id = known_id.map_or(0, |check| check.check_run_id);
+        status.checks.push(AggregateCheck { sha: sha.clone(), check_run_id, reported: String::new() });
+    }
+    let excess = status.checks.len().saturating_sub(MAX_CHECKS);
+    status.checks.drain(..excess);
+}
+
+/// What must be asked so that GitHub knows; what was answered is noted in the status.
+pub(super) fn report(
+    known: &Known<'_>,
+    status: &mut BranchStatus,
+    notes: &mut Vec<Note>,
+) -> Vec<outside::Call> {
+    let Ok(account) = known.account else { return vec![] };
+    let Some(result) = status.result.clone().filter(|result| result.sha == known.spec().sha) else {
+        return vec![];
+    };
+    intend(known, status);
+    let (combined, message) = combine(&result, &known.observed.siblings);
+    let mut asks = Vec::new();
+    let mut kept = Vec::new();
+    for mut check in std::mem::take(&mut status.checks) {
+        let is_current = check.sha == result.sha;
+        let (state, message, own) = if is_current {
+            (combined, message.as_str(), result.state.as_str())
+        } else {
+            (CheckState::Completed(Conclusion::Cancelled), "the ref moved on before this was done", "Left")
+        };
+        // What was left is somebody else's now, or was told, or was never begun.
+        let is_settled = known.observed.elsewhere.contains(&check.sha) || is_concluded(&check.reported);
+        if !is_current && is_settled {
+            continue;
+        }
+        if is_due(&check.reported, state, own) {
+            let saying = Saying {
+                repository: known.repository,
+                repository_uid: known.repository_uid,
+                account,
+                sha: &check.sha,
+                state,
+                message,
+            };
+            match say(known.observed, &saying, &mut check.check_run_id) {
+                Said::Asks(call) => asks.push(call),
+                Said::Told(id) => {
+                    check.check_run_id = id;
+                    check.reported = format!("{state}<{own}");
+                }
+                Said::Unheard(_) => {}
+                Said::GivenUp(why) => {
+                    check.reported = format!("{GIVEN_UP}{state}<{own}");
+                    let message = format!("the check of {} cannot be told {state}: {why}", check.sha);
+                    notes.push(Note::warning(Reason::CheckRunUpdateFailed, message));
+                }
+            }
+        }
+        if is_current || !is_concluded(&check.reported) {
+            kept.push(check);
+        }
+    }
+    status.checks = kept;
+    asks.sort();
+    asks.dedup();
+    asks
+}
+
+/// Whether GitHub knows how the commit ended.
+pub(super) fn is_told(status: &BranchStatus, sha: &str) -> bool {
+    status.checks.iter().any(|check| check.sha == sha && is_concluded(&check.reported))
+}
+
+/// The last word on checks that were left open: nothing more runs for them here.
+pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
+    let status = observed.status();
+    let open: Vec<&AggregateCheck> = status
+        .checks
+        .iter()
+        .filter(|check| !is_concluded(&check.reported) && !observed.elsewhere.contains(&check.sha))
+        .filter(|check| check.sha != observed.spec().sha || observed.siblings.is_empty())
+        .collect();
+    if open.is_empty() {
+        return Farewell::Done;
+    }
+    let Some(known) = observed.known(now) else { return Farewell::Lost(no_repository(observed)) };
+    let account = match known.account {
+        Ok(account) => account,
+        Err(problem) => return Farewell::Lost(problem.to_string()),
+    };
+    let (mut asks, mut unheard, mut lost) = (Vec::new(), None, None);
+    for check in open {
+        let saying = Saying {
+            repository: known.repository,
+            repository_uid: known.repository_uid,
+            account,
+            sha: &check.sha,
+            state: CheckState::Completed(Conclusion::Cancelled),
+            message: "the ref is no longer followed",
+        };
+        match say(observed, &saying, &mut check.check_run_id.clone()) {
+            Said::Asks(call) => asks.push(call),
+            Said::Told(_) => {}
+            Said::Unheard(why) => unheard = Some(why),
+            Said::GivenUp(why) => lost = Some(why),
+        }
+    }
+    asks.sort();
+    asks.dedup();
+    match (unheard, lost) {
+        _ if !asks.is_empty() => Farewell::Ask(asks),
+        (Some(why), _) => Farewell::Unheard(why),
+        (None, Some(why)) => Farewell::Lost(why),
+        (None, None) => Farewell::Done,
+    }
+}
+
+fn no_repository(observed: &Observed) -> String {
+    match &observed.home {
+        Home::Missing(_) => "the Repository is gone".to_owned(),
+        Home::Malformed(problem) => format!("the Repository cannot be read: {problem}"),
+        Home::There { .. } => "the Repository is there".to_owned(),
+    }
+}
+
+/// What all Branches at the commit come to, and in words.
+fn combine(own: &BranchResult, siblings: &[BranchResult]) -> (CheckState, String) {
+    let all = || std::iter::once(own).chain(siblings);
+    let any = |state: ResultState| all().any(|one| one.state == state);
+    let state = if any(ResultState::Running) {
+        CheckState::InProgress
+    } else if any(ResultState::Failed) {
+        CheckState::Completed(Conclusion::Failure)
+    } else if any(ResultState::ActionRequired) {
+        CheckState::Completed(Conclusion::ActionRequired)
+    } else if any(ResultState::Cancelled) {
+        CheckState::Completed(Conclusion::Cancelled)
+    } else if any(ResultState::Succeeded) {
+        CheckState::Completed(Conclusion::Success)
+    } else if any(ResultState::Denied) {
+        CheckState::Completed(Conclusion::Neutral)
+    } else {
+        CheckState::Completed(Conclusion::Skipped)
+    };
+    let mut messages: Vec<&str> = all().map(|one| one.message.as_str()).collect();
+    messages.dedup();
+    (state, messages.join("\n"))
+}
+
+fn is_due(reported: &str, state: CheckState, own: &str) -> bool {
+    let reported = reported.trim_start_matches(GIVEN_UP);
+    match reported.split_once('<') {
+        None => true,
+        Some((told, of)) => of != own || (!is_concluded(told) && told != state.to_string()),
+    }
+}
+
+fn is_concluded(reported: &str) -> bool {
+    reported.trim_start_matches(GIVEN_UP).starts_with("completed")
+}
+
+/// Through a check run or, for those who may not make them, a commit status.
+fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
+    let access = Call::new(saying.account, Ask::Access);
+    let identity = match github::heard(&observed.answers, &access) {
+        None => return Said::Asks(access),
+        Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
+        Some(Ok(_)) => return Said::Unheard("how we are known there was not told".to_owned()),
+        // Credentials come back; what is to be told then is still known.
+        Some(Err(failure)) => return Said::Unheard(failure.to_string()),
+    };
+    let calls = match identity {
+        Identity::Token => vec![Call::new(saying.account, Ask::SetStatus(commit_status(saying)))],
+        Identity::App if *id == 0 => vec![Call::new(saying.account, Ask::CreateCheckRun(check_run(saying)))],
+        Identity::App => vec![],
+    };
+    for call in calls {
+        match github::heard(&observed.answers, &call) {
+            None => return Said::Asks(call),
+            Some(Ok(Reply::CheckRun(Some(made)))) => {
+                *id = made.id;
+                if made.state == saying.state {
+                    return Said::Told(made.id);
+                }
+            }
+            Some(Ok(_)) => return Said::Told(0),
+            Some(Err(failure)) => return unsaid(&failure),
+        }
+    }
+    let update = Call::new(saying.account, Ask::UpdateCheckRun { id: *id, run: check_run(saying) });
+    match github::heard(&observed.answers, &update) {
+        None => Said::Asks(update),
+        Some(Ok(_)) => Said::Told(*id),
+        Some(Err(failure)) => unsaid(&failure),
+    }
+}
+
+fn unsaid(failure: &crate::failure::Failure) -> Said {
+    match failure.category {
+        Category::Transient | Category::Conflict => Said::Unheard(failure.to_string()),
+        Category::Permanent | Category::Gone => Said::GivenUp(failure.to_string()),
+    }
+}
+
+fn check_run(saying: &Saying<'_>) -> CheckRun {
+    let first_line = saying.message.lines().next().unwrap_or_default();
+    CheckRun {
+        sha: saying.sha.to_owned(),
+        name: check_name(saying.repository),
+        external_id: format!("{}:{}", saying.repository_uid, saying.sha),
+        state: saying.state,
+        started_at: None,
+        completed_at: None,
+        details_url: None,
+        title: text::head(first_line, MAX_TITLE_CHARS),
+        summary: saying.message.to_owned(),
+        text: String::new(),
+    }
+}
+
+fn commit_status(saying: &Saying<'_>) -> CommitStatus {
+    let first_line = saying.message.lines().next().unwrap_or_default();
+    CommitStatus {
+        sha: saying.sha.to_owned(),
+        context: check_name(saying.repository),
+        state: saying.state.into(),
+        description: text::head(first_line, MAX_DESCRIPTION_CHARS),
+        target_url: None,
+    }
+}
+
+fn check_name(repository: &Repository) -> String {
+    let given = repository.status.as_ref().and_then(|status| status.aggregate_check_name.clone());
+    given.unwrap_or_else(|| AGGREGATE_CHECK.to_owned())
+}

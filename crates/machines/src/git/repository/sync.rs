@@ -1,0 +1,629 @@
+//! One look at GitHub: what is there, and which Branches follow from it.
+//!
+//! ```text
+//! refs, pull requests, comments ─▶ new commits, who may command ─▶ Branches: make, move, prune ─▶ the cursor moves
+//! ```
+//! The cursor moves after the Branches exist. Their names are functions of what they stand for, so a crash in between
+//! repeats the same creates and changes nothing (I1).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::git::branch::{KIND as BRANCH, commit_name};
+use pawl_api::git::repository::{Bootstrap, CHECK_RUNS, GITHUB_REACHABLE, READY, RateLimit, WebhookStatus};
+use pawl_api::git::{RepositoryStatus, annotations, finalizers, labels};
+use pawl_api::meta::{NewCondition, Reason, condition, names};
+use serde_json::{Map, Value, json};
+
+use super::refs::{self, Refs, Wanted};
+use super::schedule;
+use super::{Observed, Report, aggregate_check_name, collect_checks, delete};
+use crate::failure::{Category, Failure};
+use crate::git::branch;
+use crate::git::comments::{self, Head};
+use crate::git::github::{
+    self, Access, Account, Ask, Call, Comment, CommitInfoBrief, Commits, Identity, Relation, Reply,
+};
+use crate::object::Object;
+use crate::outside;
+use crate::plan::{Adopt, Note, Part, Plan, Step};
+
+/// How soon to look again for a Branch whose name is still taken by one that is on its way out.
+const NAME_TAKEN_RETRY: Duration = Duration::from_secs(2);
+
+/// Below this the rate limit is worth a write of its own: a fifth of what an hour allows.
+const RATE_LIMIT_LOW: i64 = 1000;
+
+/// … in steps of this many.
+const RATE_LIMIT_STEP: i64 = 250;
+
+/// Odd refs told in one go: enough to see what is wrong with them.
+const MAX_BAD_TOLD: usize = 5;
+
+/// What is to be done, and what came in between.
+#[derive(Default)]
+struct Acts {
+    steps: Vec<Step>,
+    made: usize,
+    moved: usize,
+    pruned: usize,
+    /// A name is taken by a Branch that is on its way out.
+    blocked: bool,
+    bad: Vec<String>,
+}
+
+/// What the default branch calls for.
+struct Trunk {
+    /// Oldest first.
+    commits: Vec<CommitInfoBrief>,
+    /// Why only the head is run.
+    cursor_lost: Option<String>,
+    /// It could not be told: the cursor stays.
+    unheard: Option<Failure>,
+}
+
+/// The commit to be run again, if it may be.
+enum Rerun {
+    No,
+    Refused(String),
+    Commit(String),
+}
+
+pub(super) fn sync(observed: &Observed, account: &Arc<Account>, now: Timestamp) -> Plan<RepositoryStatus> {
+    let status = observed.status();
+    let branches = Call::new(account, Ask::Branches);
+    let pulls = Call::new(account, Ask::PullRequests);
+    let since = status.comment_cursor.as_ref().map(|time| time.0);
+    let comments = since.map(|since| Call::new(account, Ask::Comments { since }));
+    let first = [Some(&branches), Some(&pulls), comments.as_ref()];
+    let unasked = unasked(observed, first.into_iter().flatten().cloned());
+    if !unasked.is_empty() {
+        return asking(unasked);
+    }
+    let heads = match expect(observed, &branches, |reply| match reply {
+        Reply::Branches(heads) => Some(heads.as_slice()),
+        _ => None,
+    }) {
+        Ok(heads) => heads,
+        Err(failure) => return failed(observed, &failure, now),
+    };
+    let pulls = match expect(observed, &pulls, |reply| match reply {
+        Reply::PullRequests(pulls) => Some(pulls.as_slice()),
+        _ => None,
+    }) {
+        Ok(pulls) => pulls,
+        Err(failure) => return failed(observed, &failure, now),
+    };
+    let comments = comments.map(|call| {
+        expect(observed, &call, |reply| match reply {
+            Reply::Comments(comments) => Some(comments.as_slice()),
+            _ => None,
+        })
+    });
+    let refs = refs::of(observed.spec(), heads, pulls);
+    follow(observed, account, &refs, comments, now)
+}
+
+/// The second half, once it is known which refs there are.
+fn follow(
+    observed: &Observed,
+    account: &Arc<Account>,
+    refs: &Refs,
+    comments: Option<Result<&[Comment], Failure>>,
+    now: Timestamp,
+) -> Plan<RepositoryStatus> {
+    let status = observed.status();
+    let mut asks = vec![Call::new(account, Ask::Access)];
+    let trunk = trunk(observed, account, refs, &mut asks);
+    let rerun = rerun(observed, account, refs, &mut asks);
+    let listed = comments.as_ref().and_then(|comments| comments.as_ref().ok().copied()).unwrap_or_default();
+    let unread = comments::unread(&status, listed);
+    let heads: BTreeMap<i64, Head<'_>> = refs
+        .wanted
+        .iter()
+        .filter_map(|(branch, wanted)| {
+            let is_fork = wanted.head_repository.is_some();
+            Some((wanted.pull_request?, Head { branch, sha: &wanted.sha, is_fork }))
+        })
+        .collect();
+    let commands = comments::obey(account, &unread, &heads, &observed.answers);
+    asks.extend(commands.asks.iter().cloned());
+    let asks = unasked(observed, asks);
+    if !asks.is_empty() {
+        return asking(asks);
+    }
+    if let Some(failure) = hopeless(observed) {
+        return failed(observed, failure, now);
+    }
+    let mut acts = Acts { bad: refs.bad.clone(), ..Acts::default() };
+    let mut report = Report::of(observed, now);
+    make_commits(observed, &trunk, &rerun, &mut report.status, &mut acts);
+    follow_refs(observed, refs, &commands.annotations, &mut acts);
+    prune(observed, refs, &mut acts);
+    if let Some(head) = refs.default_head.as_ref().filter(|_| trunk.unheard.is_none() && !acts.blocked) {
+        report.status.last_default_branch_head_sha = Some(head.clone());
+        report.status.last_default_branch = Some(observed.spec().default_branch.clone());
+    }
+    match (&comments, commands.unheard) {
+        (None, _) => report.status.comment_cursor = Some(Time(whole_seconds(now))),
+        (Some(Ok(_)), false) => comments::advance(&mut report.status, &unread),
+        (Some(Ok(_)), true) | (Some(Err(_)), _) => {}
+    }
+    let mut plan = finish(report, refs, &acts, &trunk, &rerun);
+    let told = commands.told.iter().map(|line| Note::normal(Reason::CommandTaken, line.clone()));
+    plan.notes.extend(told);
+    plan.steps = acts.steps;
+    plan
+}
+
+/// What is new on the default branch. A cursor that is gone, or that the head does not follow from, is no cursor: then
+/// the head alone is run.
+fn trunk(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<outside::Call>) -> Trunk {
+    let status = observed.status();
+    let mut trunk = Trunk { commits: vec![], cursor_lost: None, unheard: None };
+    let Some(head) = refs.default_head.as_ref() else { return trunk };
+    let head_only = || vec![CommitInfoBrief { sha: head.clone(), message: String::new(), author: None }];
+    let same_branch =
+        status.last_default_branch.as_ref().is_none_or(|last| *last == observed.spec().default_branch);
+    let cursor = status.last_default_branch_head_sha.as_ref().filter(|_| same_branch);
+    let Some(cursor) = cursor else {
+        let starts_later = !status.synced && observed.spec().bootstrap == Bootstrap::Cursor;
+        trunk.commits = if starts_later { vec![] } else { head_only() };
+        return trunk;
+    };
+    if cursor == head {
+        return trunk;
+    }
+    let call = Call::new(account, Ask::Commits { base: cursor.clone(), head: head.clone() });
+    let lost =
+        |why: String| format!("{cursor} is no longer where {head} comes from ({why}): only the head is run");
+    match expect(observed, &call, as_commits) {
+        Ok(Commits { relation: Relation::Ahead, commits }) if !commits.is_empty() => {
+            trunk.commits = commits.iter().filter(|commit| refs::is_sha(&commit.sha)).cloned().collect();
+        }
+        Ok(Commits { relation: Relation::Identical, .. }) => {}
+        Ok(Commits { relation, .. }) => {
+            trunk.commits = head_only();
+            trunk.cursor_lost = Some(lost(format!("{relation:?}").to_ascii_lowercase()));
+        }
+        Err(failure) if is_lost(&failure) => {
+            trunk.commits = head_only();
+            trunk.cursor_lost = Some(lost(failure.reason));
+        }
+        Err(failure) => trunk.unheard = Some(failure),
+    }
+    asks.push(call);
+    trunk
+}
+
+/// GitHub says 404 or 422 of a commit that it does not know.
+fn is_lost(failure: &Failure) -> bool {
+    match failure.category {
+        Category::Gone => true,
+        Category::Permanent => matches!(failure.reason.as_str(), "HTTP404" | "HTTP422"),
+        Category::Transient | Category::Conflict => false,
+    }
+}
+
+/// A commit of the default branch whose Branch is gone can be run again, and nothing else that a delivery may name.
+fn rerun(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<outside::Call>) -> Rerun {
+    let status = observed.status();
+    let Some(sha) = schedule::rerun(&observed.me, &status) else { return Rerun::No };
+    let Some(head) = refs.default_head.as_ref().filter(|_| refs::is_sha(sha)) else {
+        return Rerun::Refused(format!("{:?} is no commit", sha.chars().take(64).collect::<String>()));
+    };
+    let call = Call::new(account, Ask::Commits { base: sha.to_owned(), head: head.clone() });
+    let answer = match expect(observed, &call, as_commits) {
+        _ if sha == head => return Rerun::Commit(sha.to_owned()),
+        Ok(Commits { relation: Relation::Ahead | Relation::Identical, .. }) => Rerun::Commit(sha.to_owned()),
+        Ok(_) => Rerun::Refused(format!("{sha} is not on the default branch")),
+        Err(failure) if failure.category == Category::Transient => Rerun::No,
+        Err(failure) => Rerun::Refused(format!("{sha}: {}", failure.reason)),
+    };
+    asks.push(call);
+    answer
+}
+
+fn as_commits(reply: &Reply) -> Option<&Commits> {
+    match reply {
+        Reply::Commits(commits) => Some(commits),
+        _ => None,
+    }
+}
+
+/// One Branch for each commit of the default branch, oldest first, numbered in that order.
+fn make_commits(
+    observed: &Observed,
+    trunk: &Trunk,
+    rerun: &Rerun,
+    status: &mut RepositoryStatus,
+    acts: &mut Acts,
+) {
+    let spec = observed.spec();
+    let existing = observed.branches.values().filter_map(|one| one.typed.as_ref()?.spec.sequence).max();
+    let mut next = status.next_sequence.unwrap_or(1).max(existing.map_or(1, |last| last.saturating_add(1)));
+    let again = match rerun {
+        Rerun::Commit(sha) => {
+            Some(CommitInfoBrief { sha: sha.clone(), message: String::new(), author: None })
+        }
+        Rerun::No | Rerun::Refused(_) => None,
+    };
+    for commit in trunk.commits.iter().chain(&again) {
+        let name = commit_name(&spec.name, &observed.home(), &spec.default_branch, &commit.sha);
+        match slot(observed, &name) {
+            Slot::Ours(there) if there_at(there, &commit.sha) => continue,
+            Slot::Ours(_) | Slot::Leaving => {
+                // What comes after it waits too: the order is theirs.
+                acts.blocked = true;
+                return;
+            }
+            Slot::Taken(why) => {
+                acts.bad.push(format!("commit {}: {why}", commit.sha));
+                continue;
+            }
+            Slot::Free => {}
+        }
+        let wanted = Wanted {
+            name: spec.default_branch.clone(),
+            sha: commit.sha.clone(),
+            pull_request: None,
+            head_repository: None,
+            base_sha: None,
+            author: commit.author.as_ref().map(|author| author.chars().take(100).collect()),
+            draft: false,
+        };
+        acts.made += 1;
+        acts.steps.push(create(observed, &name, &wanted, Some(next), Map::new()));
+        next = next.saturating_add(1);
+    }
+    status.next_sequence = Some(next);
+}
+
+/// One Branch for each other ref, moved in place when its head moves.
+fn follow_refs(
+    observed: &Observed,
+    refs: &Refs,
+    commands: &BTreeMap<String, BTreeMap<&'static str, String>>,
+    acts: &mut Acts,
+) {
+    let starts_later = !observed.status().synced && observed.spec().bootstrap == Bootstrap::Cursor;
+    for (name, wanted) in &refs.wanted {
+        let asked = commands.get(name);
+        let mut annotations: Map<String, Value> = asked
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| ((*key).to_owned(), value.as_str().into()))
+            .collect();
+        match slot(observed, name) {
+            Slot::Leaving => acts.blocked = true,
+            Slot::Taken(why) => acts.bad.push(format!("ref {:?}: {why}", wanted.name)),
+            Slot::Free => {
+                if starts_later {
+                    let evaluation = branch::left_alone(&wanted.sha, wanted.pull_request);
+                    annotations.insert(annotations::LAST_SHA.to_owned(), wanted.sha.as_str().into());
+                    annotations.insert(annotations::LAST_EVALUATION.to_owned(), evaluation.into());
+                }
+                acts.made += 1;
+                acts.steps.push(create(observed, name, wanted, None, annotations));
+            }
+            Slot::Ours(there) => {
+                if let Some(patch) = moved(there, wanted, annotations) {
+                    acts.moved += 1;
+                    acts.steps.push(patch);
+                }
+            }
+        }
+    }
+}
+
+/// What must change of a Branch so that it says where its ref is now; `None` if it does.
+fn moved(there: &Object, wanted: &Wanted, mut annotations: Map<String, Value>) -> Option<Step> {
+    let at = |field: &str| there.raw().pointer(&format!("/spec/{field}"));
+    let sha = at("sha").and_then(Value::as_str);
+    let number = at("prNumber").and_then(Value::as_i64).filter(|number| *number != 0);
+    let draft = at("draft").and_then(Value::as_bool).unwrap_or_default();
+    let same = sha == Some(&wanted.sha) && number == wanted.pull_request && draft == wanted.draft;
+    annotations.retain(|key, value| there.annotation(key) != value.as_str());
+    if same && annotations.is_empty() {
+        return None;
+    }
+    let mut patch = json!({"metadata": {}});
+    if !annotations.is_empty() {
+        patch["metadata"]["annotations"] = Value::Object(annotations);
+    }
+    if !same {
+        patch["metadata"]["labels"] = json!({labels::SHA: wanted.sha});
+        // Where a pull request's base is moves all the time, and matters only together with the rest.
+        patch["spec"] = json!({"sha": wanted.sha, "prNumber": wanted.pull_request, "baseSha": wanted.base_sha,
+            "author": wanted.author, "draft": wanted.draft.then_some(true)});
+    }
+    Some(Step::Patch { target: there.reference(), resource_version: None, patch, part: Part::Main })
+}
+
+/// Branches whose ref is gone. Those of default-branch commits end by themselves.
+fn prune(observed: &Observed, refs: &Refs, acts: &mut Acts) {
+    for followed in observed.branches.values().filter(|followed| !followed.object.is_deleting()) {
+        let is_commit = followed
+            .typed
+            .as_ref()
+            .is_some_and(|branch| branch.spec.is_default(&observed.spec().default_branch));
+        if !is_commit && !refs.wanted.contains_key(followed.object.name()) {
+            acts.pruned += 1;
+            acts.steps.push(delete(&followed.object));
+        }
+    }
+}
+
+/// Whether a name is free for a Branch of ours.
+enum Slot<'a> {
+    Free,
+    Ours(&'a Object),
+    /// It goes, and does not count as there: its name is free in a moment.
+    Leaving,
+    Taken(String),
+}
+
+fn slot<'a>(observed: &'a Observed, name: &str) -> Slot<'a> {
+    if let Some(followed) = observed.branches.get(name) {
+        let there = &followed.object;
+        return if there.is_deleting() { Slot::Leaving } else { Slot::Ours(there) };
+    }
+    if observed.foreign.contains(name) {
+        return Slot::Taken(format!("Branch {name} is there and belongs to somebody else"));
+    }
+    match observed.refusals.iter().find(|refusal| refusal.kind == BRANCH && refusal.key.name == name) {
+        Some(refusal) => Slot::Taken(refusal.failure.message.clone()),
+        None => Slot::Free,
+    }
+}
+
+/// A refusal that is about more than one object: we may not do this at all, or not now.
+fn hopeless(observed: &Observed) -> Option<&Failure> {
+    let about_one = |failure: &Failure| failure.is("OwnershipMismatch") || failure.is("Invalid");
+    observed.refusals.iter().map(|refusal| &refusal.failure).find(|failure| !about_one(failure))
+}
+
+/// Two commits with the same first eight digits share a name, one after the other.
+fn there_at(there: &Object, sha: &str) -> bool {
+    there.raw().pointer("/spec/sha").and_then(Value::as_str) == Some(sha)
+}
+
+fn create(
+    observed: &Observed,
+    name: &str,
+    wanted: &Wanted,
+    sequence: Option<i64>,
+    annotations: Map<String, Value>,
+) -> Step {
+    let (me, spec) = (&observed.me, observed.spec());
+    let mut labels = Map::new();
+    for (key, value) in super::wanted_labels(observed) {
+        labels.insert(key.to_owned(), value.into());
+    }
+    labels.insert(labels::OWNER_UID.to_owned(), names::label_value(me.uid()).into());
+    labels.insert(labels::SHA.to_owned(), wanted.sha.as_str().into());
+    let fields = [
+        ("owner", Some(json!(spec.owner))),
+        ("repository", Some(json!(spec.name))),
+        ("name", Some(json!(wanted.name))),
+        ("sha", Some(json!(wanted.sha))),
+        ("prNumber", wanted.pull_request.map(|number| json!(number))),
+        ("headRepository", wanted.head_repository.as_ref().map(|head| json!(head))),
+        ("baseSha", wanted.base_sha.as_ref().map(|sha| json!(sha))),
+        ("author", wanted.author.as_ref().map(|author| json!(author))),
+        ("draft", wanted.draft.then(|| json!(true))),
+        ("sequence", sequence.map(|sequence| json!(sequence))),
+    ];
+    let fields: Map<String, Value> =
+        fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+    // With its finalizer from the start: one write less for each.
+    let manifest = json!({
+        "metadata": {"name": name, "namespace": me.namespace(), "labels": labels, "annotations": annotations,
+            "finalizers": [finalizers::BRANCH], "ownerReferences": [me.controller_reference()]},
+        "spec": fields,
+    });
+    Step::Create { kind: BRANCH, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
+}
+
+/// The status after a look, and what people are told of it.
+fn finish(
+    mut report: Report<'_>,
+    refs: &Refs,
+    acts: &Acts,
+    trunk: &Trunk,
+    rerun: &Rerun,
+) -> Plan<RepositoryStatus> {
+    let (observed, now) = (report.observed, report.now);
+    let mut notes = Vec::new();
+    answered(observed, &mut report.status);
+    if !acts.blocked && !matches!(rerun, Rerun::No) {
+        report.status.handled_rerun = observed.me.annotation(annotations::RERUN).map(str::to_owned);
+    }
+    if let Rerun::Refused(why) = rerun {
+        notes.push(Note::warning(Reason::CommandIgnored, format!("cannot run it again: {why}")));
+    }
+    if let Some(lost) = &trunk.cursor_lost {
+        notes.push(Note::warning(Reason::CursorLost, lost.clone()));
+    }
+    report.status.synced = true;
+    report.status.aggregate_check_name = aggregate_check_name(observed);
+    report.status.next_sync_at = acts.blocked.then(|| Time(later(now, NAME_TAKEN_RETRY)));
+    let access = access(observed, &mut report);
+    match &trunk.unheard {
+        Some(failure) => not_reachable(&mut report, failure),
+        None => {
+            let message = format!("{} was asked, and answered", host(observed));
+            report.condition(NewCondition::yes(GITHUB_REACHABLE, Reason::GitHubReachable, message));
+            report.condition(ready(observed, refs, acts));
+        }
+    }
+    notes.extend(acts.bad.iter().take(MAX_BAD_TOLD).map(|bad| Note::warning(Reason::BadRef, bad.clone())));
+    collect_checks(observed, &mut report.status);
+    let Acts { made, moved, pruned, .. } = acts;
+    if !acts.steps.is_empty() {
+        let at = refs.default_head.as_deref().unwrap_or("nothing");
+        let message =
+            format!("{made} Branches made, {moved} moved, {pruned} pruned; the default branch is at {at}");
+        notes.push(Note::normal(Reason::Synced, message).once(now.to_string()));
+    }
+    // A look that found nothing, with nobody around who could wake us, leaves no trace.
+    let eventful = report.status != observed.status() || !acts.steps.is_empty();
+    if eventful || is_busy(observed) {
+        report.status.last_sync_at = Some(Time(whole_seconds(now)));
+    }
+    set_rate_limit(&mut report.status, access, eventful);
+    let next = schedule::next(&observed.me, &observed.repository, now);
+    let wake = report.status.next_sync_at.as_ref().map_or(next, |time| time.0);
+    let mut plan = Plan::rest().status(report.status).wake_at(wake);
+    plan.notes = notes;
+    plan
+}
+
+fn ready(observed: &Observed, refs: &Refs, acts: &Acts) -> NewCondition {
+    if refs.default_head.is_none() {
+        let message = format!("the default branch {:?} is not there", observed.spec().default_branch);
+        return NewCondition::no(READY, Reason::DefaultBranchMissing, message);
+    }
+    let mut message = format!("{} refs are followed beside the default branch", refs.wanted.len());
+    for bad in acts.bad.iter().take(MAX_BAD_TOLD) {
+        message.push_str("; not followed: ");
+        message.push_str(bad);
+    }
+    NewCondition::yes(READY, Reason::Synced, message)
+}
+
+/// What asked for this look has been answered, well or badly.
+fn answered(observed: &Observed, status: &mut RepositoryStatus) {
+    status.observed_generation = observed.me.meta().generation;
+    let Some(asked) = observed.me.annotation(annotations::SYNC_REQUESTED_AT) else { return };
+    status.handled_sync_request = Some(asked.chars().take(256).collect());
+    let at = asked.split(['@', ' ']).next().and_then(|at| at.parse::<Timestamp>().ok());
+    if let Some(at) = at {
+        status.webhook = Some(WebhookStatus { last_delivery_at: Some(Time(whole_seconds(at))) });
+    }
+}
+
+/// How we are known there: who only has a token cannot make check runs.
+fn access(observed: &Observed, report: &mut Report<'_>) -> Option<Access> {
+    let account = observed.account.as_ref().ok()?;
+    let call = Call::new(account, Ask::Access);
+    let access = expect(observed, &call, |reply| match reply {
+        Reply::Access(access) => Some(access),
+        _ => None,
+    });
+    let access = *access.ok()?;
+    report.condition(match access.identity {
+        Identity::App => NewCondition::yes(CHECK_RUNS, Reason::CheckRunsUsed, "reports are check runs"),
+        Identity::Token => NewCondition::no(
+            CHECK_RUNS,
+            Reason::CommitStatusesOnly,
+            "the credentials are a token, and GitHub lets only Apps make check runs: reports are commit statuses",
+        ),
+    });
+    Some(access)
+}
+
+/// What is left is told along with something else, or when it is getting short.
+fn set_rate_limit(status: &mut RepositoryStatus, access: Option<Access>, eventful: bool) {
+    let Some(now) = access.and_then(|access| access.rate_limit) else { return };
+    let band = |remaining: i64| remaining.min(RATE_LIMIT_LOW) / RATE_LIMIT_STEP;
+    let told = status.rate_limit.as_ref().map_or(RATE_LIMIT_LOW, |told| told.remaining);
+    if eventful || band(told) != band(now.remaining) {
+        let reset_at = Some(Time(whole_seconds(now.reset_at)));
+        status.rate_limit = Some(RateLimit { remaining: now.remaining, reset_at });
+    }
+}
+
+/// Whether Branches change soon without anything new on GitHub.
+fn is_busy(observed: &Observed) -> bool {
+    observed.branches.values().any(|followed| {
+        let result = followed.typed.as_ref().and_then(|branch| branch.status.as_ref()?.result.as_ref());
+        followed.object.is_deleting() || result.is_none_or(|result| !result.state.is_over())
+    })
+}
+
+/// GitHub did not answer what must be known, or we may not act on it.
+fn failed(observed: &Observed, failure: &Failure, now: Timestamp) -> Plan<RepositoryStatus> {
+    let mut report = Report::of(observed, now);
+    let before = condition::get(&report.status.conditions, READY).cloned();
+    answered(observed, &mut report.status);
+    not_reachable(&mut report, failure);
+    let after = condition::get(&report.status.conditions, READY).cloned();
+    let is_news =
+        before.map(|one| (one.status, one.reason)) != after.clone().map(|one| (one.status, one.reason));
+    let at = report.status.next_sync_at.clone().map_or(now, |time| time.0);
+    let plan = Plan::rest().status(report.status).wake_at(at);
+    match after.filter(|_| is_news) {
+        Some(after) => plan.note(Note::warning(after.reason, after.message)),
+        None => plan,
+    }
+}
+
+fn not_reachable(report: &mut Report<'_>, failure: &Failure) {
+    let (reason, message) = (why(failure), told(failure));
+    report.condition(NewCondition::no(GITHUB_REACHABLE, reason, message.clone()));
+    report.condition(NewCondition::no(READY, reason, message));
+    let since = condition::get(&report.status.conditions, GITHUB_REACHABLE)
+        .map_or(report.now, |condition| condition.last_transition_time.0);
+    let interval = report.observed.spec().poll_interval.get();
+    let at = schedule::retry_at(since, failure.retry_after, interval, report.now);
+    report.status.next_sync_at = Some(Time(whole_seconds(at)));
+}
+
+fn why(failure: &Failure) -> Reason {
+    match failure.reason.as_str() {
+        "HTTP401" => Reason::Unauthorized,
+        "HTTP403" | "Forbidden" => Reason::Forbidden,
+        "HTTP404" => Reason::RepositoryNotFound,
+        "BadCredentials" | "CredentialsInvalid" => Reason::CredentialsInvalid,
+        "SecretMissing" | "CredentialsMissing" | "NotFound" => Reason::CredentialsMissing,
+        "QuotaExceeded" => Reason::QuotaExceeded,
+        other if other.contains("RateLimit") => Reason::RateLimited,
+        _ => Reason::GitHubUnreachable,
+    }
+}
+
+/// How long to wait changes from look to look; what is wrong does not, and a message that stays is no write.
+fn told(failure: &Failure) -> String {
+    if why(failure) == Reason::RateLimited {
+        return format!("{}: {}", failure.attempt, failure.reason);
+    }
+    failure.to_string()
+}
+
+fn host(observed: &Observed) -> &str {
+    observed.account.as_ref().map_or("GitHub", |account| account.api_url.as_str())
+}
+
+fn expect<'a, T: ?Sized>(
+    observed: &'a Observed,
+    call: &outside::Call,
+    pick: impl FnOnce(&'a Reply) -> Option<&'a T>,
+) -> Result<&'a T, Failure> {
+    // What was not asked yet is asked before anything follows from this.
+    let reply = github::heard(&observed.answers, call).unwrap_or_else(|| Err(github::mismatched(call)))?;
+    pick(reply).ok_or_else(|| github::mismatched(call))
+}
+
+fn unasked(observed: &Observed, calls: impl IntoIterator<Item = outside::Call>) -> Vec<outside::Call> {
+    let mut calls: Vec<_> = calls.into_iter().filter(|call| observed.answers.get(call).is_none()).collect();
+    calls.sort();
+    calls.dedup();
+    calls
+}
+
+fn asking(calls: Vec<outside::Call>) -> Plan<RepositoryStatus> {
+    Plan { asks: calls, ..Plan::rest() }
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// As API servers keep times.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}

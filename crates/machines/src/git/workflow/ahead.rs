@@ -1,0 +1,190 @@
+//! Who goes before a Workflow that has not started: what it depends on, earlier commits, and those that fill the
+//! Repository's places?
+//!
+//! Everything is read from the objects themselves (I11): the Workflows of a Branch by its UID, the Branches of a
+//! Repository by its UID, and those that run by their locks.
+
+use std::sync::Arc;
+
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate, annotations};
+use pawl_api::git::{branch, workflow};
+use pawl_api::meta::{Phase, Reason};
+
+use crate::lock::Place;
+use crate::object::Object;
+use crate::view::View;
+
+/// What stands before a Workflow.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    pub(super) dependencies: Vec<Dependency>,
+    /// Its own Branch is still being evaluated: what it depends on may not exist yet.
+    pub(super) unevaluated: bool,
+    /// An earlier commit of the default branch that must be done first, in words.
+    pub(super) earlier: Option<String>,
+    /// How many Workflows of the Repository may run at a time.
+    pub(super) limit: Option<usize>,
+    /// Its number among those that wait for one of those places.
+    pub(super) place: usize,
+}
+
+/// Another template's Workflow for the same commit and path.
+#[derive(Debug)]
+pub(super) struct Dependency {
+    pub(super) template: String,
+    /// `None`: that template did not match this path, so there is nothing to wait for.
+    pub(super) found: Option<(String, Option<WorkflowPhase>)>,
+}
+
+impl Ahead {
+    pub(super) fn observe(
+        view: &dyn View,
+        me: &Object,
+        workflow: &Workflow,
+        branch: &Arc<Object>,
+        template: Option<&WorkflowTemplate>,
+        repository: Option<&Arc<Object>>,
+        running: usize,
+    ) -> Self {
+        let Ok(typed) = branch.parse::<Branch>() else { return Self::default() };
+        let spec = &workflow.spec;
+        let wanted = template.map(|template| template.spec.depends_on.as_slice()).unwrap_or_default();
+        let siblings = if wanted.is_empty() { Vec::new() } else { workflows_of(view, branch) };
+        let dependencies = wanted.iter().map(|wanted| {
+            let same = siblings.iter().filter_map(|object| Some((object, object.parse::<Workflow>().ok()?)));
+            let same = same.filter(|(_, other)| {
+                other.spec.template == *wanted && other.spec.path == spec.path && other.spec.sha == spec.sha
+            });
+            let newest = same.max_by_key(|(_, other)| other.spec.attempt);
+            let found = newest.map(|(object, other)| (object.name().to_owned(), phase(&other)));
+            Dependency { template: wanted.clone(), found }
+        });
+        let limit = limit(repository);
+        // Counting costs as much as there is: only who has to say its place, and has not said it, counts.
+        let counts = limit.is_some_and(|limit| running >= limit)
+            && workflow.status.as_ref().and_then(|status| status.reason.as_deref())
+                != Some(Reason::Queued.as_str());
+        let place = repository.filter(|_| counts);
+        Self {
+            dependencies: dependencies.collect(),
+            unevaluated: repository.is_some() && typed.spec.sha == spec.sha && !is_evaluated(branch, &typed),
+            earlier: repository.and_then(|repository| earlier(view, repository, &typed, spec)),
+            limit,
+            place: place.map_or(0, |repository| number(view, repository, me, typed.spec.sequence)),
+        }
+    }
+}
+
+impl Ahead {
+    /// One that has started waits only for its place.
+    pub(super) fn after_the_start(repository: Option<&Arc<Object>>) -> Self {
+        Self { limit: limit(repository), ..Self::default() }
+    }
+}
+
+impl Dependency {
+    /// Why it is not waited for.
+    pub(super) fn told(&self) -> String {
+        match &self.found {
+            Some((name, _)) => format!("Workflow {name} of template {}", self.template),
+            None => format!("template {} did not match this path", self.template),
+        }
+    }
+}
+
+fn limit(repository: Option<&Arc<Object>>) -> Option<usize> {
+    let typed = repository?.parse::<Repository>().ok()?;
+    Some(usize::try_from(typed.spec.max_concurrent).unwrap_or_default().max(1))
+}
+
+/// The Workflows of a Branch, by its UID; a Branch that a person made may have Workflows that only name it.
+pub(super) fn workflows_of(view: &dyn View, branch: &Object) -> Vec<Arc<Object>> {
+    if branch.controller().is_some() {
+        return view.owned(&workflow::KIND, branch.uid());
+    }
+    let beside = view.list(&workflow::KIND, branch.namespace()).into_iter();
+    beside
+        .filter(|object| object.parse::<Workflow>().is_ok_and(|typed| typed.spec.branch == branch.name()))
+        .collect()
+}
+
+/// The commits of the default branch that a Repository has Branches for, with their place in the order.
+pub(super) fn commits(view: &dyn View, repository_uid: &str) -> Vec<(i64, Arc<Object>, Arc<Branch>)> {
+    let branches = view.owned(&branch::KIND, repository_uid).into_iter();
+    let typed = branches.filter_map(|object| object.parse::<Branch>().ok().map(|typed| (object, typed)));
+    typed.filter_map(|(object, typed)| Some((typed.spec.sequence?, object, typed))).collect()
+}
+
+/// Whether the Workflows of a Branch's commit exist.
+pub(super) fn is_evaluated(object: &Object, branch: &Branch) -> bool {
+    object.annotation(annotations::LAST_SHA) == Some(&branch.spec.sha)
+}
+
+/// Whether a Workflow may still have to wait for others.
+pub(super) fn has_not_started(workflow: &Workflow) -> bool {
+    let Some(status) = &workflow.status else { return true };
+    status.job_ref.is_none() && !status.phase.is_some_and(WorkflowPhase::is_terminal)
+}
+
+/// Whether it waits for one of the Repository's places, or has not yet said what it waits for.
+pub(super) fn is_queued(workflow: &Workflow) -> bool {
+    let status = workflow.status.as_ref();
+    let reason = status.and_then(|status| status.reason.as_deref());
+    has_not_started(workflow) && reason.is_none_or(|reason| reason == Reason::Queued.as_str())
+}
+
+fn phase(workflow: &Workflow) -> Option<WorkflowPhase> {
+    workflow.status.as_ref().and_then(|status| status.phase)
+}
+
+/// The earlier commit that this one waits for, if there is one.
+fn earlier(
+    view: &dyn View,
+    repository: &Object,
+    mine: &Branch,
+    spec: &pawl_api::git::WorkflowSpec,
+) -> Option<String> {
+    let sequence = mine.spec.sequence?;
+    commits(view, repository.uid()).into_iter().filter(|(other, ..)| *other < sequence).find_map(
+        |(_, object, other)| {
+            // One that is being deleted is evaluated no more; what it made may still run.
+            if !object.is_deleting() && !is_evaluated(&object, &other) {
+                return Some(format!(
+                    "commit {} (Branch {}) is not evaluated yet",
+                    other.spec.sha,
+                    object.name()
+                ));
+            }
+            let same = view.owned(&workflow::KIND, object.uid()).into_iter().find(|object| {
+                object.parse::<Workflow>().is_ok_and(|other| {
+                    other.spec.template == spec.template
+                        && other.spec.path == spec.path
+                        && !phase(&other).is_some_and(WorkflowPhase::is_terminal)
+                })
+            })?;
+            Some(format!("Workflow {} of commit {} is not finished", same.name(), other.spec.sha))
+        },
+    )
+}
+
+/// How many wait before this one, and one more.
+fn number(view: &dyn View, repository: &Object, me: &Object, sequence: Option<i64>) -> usize {
+    let mine = Place::of(me, sequence);
+    let before = |(place, object): &(Place, Arc<Object>)| *place < mine && object.uid() != me.uid();
+    queued(view, repository.uid()).filter(before).count() + 1
+}
+
+/// Everything of a Repository that waits for a place, with its place in the order.
+pub(super) fn queued<'a>(
+    view: &'a dyn View,
+    repository_uid: &str,
+) -> impl Iterator<Item = (Place, Arc<Object>)> + 'a {
+    view.owned(&branch::KIND, repository_uid).into_iter().flat_map(move |branch| {
+        let sequence = branch.parse::<Branch>().ok().and_then(|branch| branch.spec.sequence);
+        let workflows = view.owned(&workflow::KIND, branch.uid()).into_iter();
+        let queued = workflows.filter(|object| {
+            !object.is_deleting() && object.parse::<Workflow>().is_ok_and(|workflow| is_queued(&workflow))
+        });
+        queued.map(move |object| (Place::of(&object, sequence), object))
+    })
+}

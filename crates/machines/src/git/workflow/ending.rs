@@ -1,0 +1,138 @@
+//! What is left to do for a Workflow that is finished, is to be cancelled, or is being deleted?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use pawl_api::git::{WorkflowPhase, WorkflowStatus, finalizers};
+use pawl_api::meta::Reason;
+
+use super::report::Report;
+use super::telling::{self, Told};
+use super::{Observed, is_held, later, stop};
+use crate::cluster::job::JOB;
+use crate::git::check_run;
+use crate::lock::reaper::is_finished;
+use crate::object::Object;
+use crate::plan::{Note, Plan, Step, Waiting};
+
+/// How long a deleted Workflow waits for its Job to go and for GitHub to hear of it (I5): ten times what a Pod gets to
+/// end in by default, and more.
+pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
+
+/// A finished Workflow stays finished, whatever becomes of its Job (I2). It has told GitHub and holds nothing, or does so
+/// now.
+pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<WorkflowStatus> {
+    // A process that stalled until all was over may still have made a Job. It was made, and never started.
+    if let Some((job, _)) = stray(observed) {
+        return Plan::step(stop(job));
+    }
+    let phase = report.status.phase.unwrap_or(WorkflowPhase::Failed);
+    let state = check_run::state(phase, telling::reason(&report.status));
+    let steps = observed.locks.release(observed);
+    let told = telling::tell(observed, &report.status, state);
+    let mut plan = match &told {
+        Told::Ask(calls) => Plan { asks: calls.clone(), ..Plan::rest() },
+        Told::Now { .. } => {
+            report.remember(&told);
+            Plan::rest().status(report.status)
+        }
+        Told::Never(_) => report.told(),
+        Told::Already | Told::Nobody(_) | Told::Later(_) => Plan::rest(),
+    };
+    plan.steps = steps;
+    plan
+}
+
+/// Somebody asked for it to stop.
+pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Plan<WorkflowStatus> {
+    let message =
+        if by.trim().is_empty() { "cancelled".to_owned() } else { format!("cancelled: {}", by.trim()) };
+    let recorded = report.status.job_ref.is_some();
+    let mut plan = report.ends(WorkflowPhase::Cancelled, Reason::Cancelled, message);
+    match ours(observed) {
+        Some((job, _)) if !job.is_deleting() => plan.steps.insert(0, stop(job)),
+        // One that was made and is not seen must be gone: a cache is no proof of it.
+        None if recorded => plan.steps.insert(0, observed.confirm_no_job()),
+        Some(_) | None => {}
+    }
+    plan
+}
+
+/// Stops what runs, tells GitHub, lets go, and only then gives the object up.
+pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
+    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let limit = later(asked_at, CLEANUP_LIMIT);
+    let going = ours(observed).filter(|(_, job)| !is_finished(job) && observed.finalizer_order);
+    if let Some((job, _)) = going.filter(|_| now < limit) {
+        return stop_and_wait(observed, report, job).wake_at(limit);
+    }
+    let told = if report.is_over() {
+        let phase = report.status.phase.unwrap_or(WorkflowPhase::Cancelled);
+        let state = check_run::state(phase, telling::reason(&report.status));
+        telling::tell(observed, &report.status, state)
+    } else {
+        telling::tell_end(observed, &report.status)
+    };
+    let mut plan = match told {
+        Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
+        Told::Later(_) if now < limit => return Plan::rest().wake_at(limit),
+        Told::Now { .. } if report.is_over() => Plan::rest(),
+        Told::Now { .. } => Plan::rest().note(check_run_cancelled()),
+        Told::Later(failure) | Told::Never(failure) => Plan::rest().note(untold(&failure.to_string())),
+        Told::Nobody(problem) => Plan::rest().note(untold(&problem)),
+        Told::Already => Plan::rest(),
+    };
+    match (going, &observed.job) {
+        // Its lock stays with it: whoever sees the run end frees it.
+        (Some((job, _)), _) => {
+            let message = format!("Job {} is still there; the Workflow goes without it", job.key());
+            plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
+        }
+        // Somebody else's Job of that name is in nobody's way; one that the cache has not seen yet may be ours.
+        (None, None) => {
+            plan.steps.push(observed.confirm_no_job());
+            plan.steps.extend(observed.locks.release(observed));
+        }
+        (None, Some(_)) => plan.steps.extend(observed.locks.release(observed)),
+    }
+    plan.then(Step::RemoveFinalizer(finalizers::WORKFLOW.to_owned()))
+}
+
+fn stop_and_wait(observed: &Observed, report: Report<'_>, job: &Arc<Object>) -> Plan<WorkflowStatus> {
+    let mut plan = if report.is_over() {
+        finished(observed, report)
+    } else {
+        let before = report.status.check_run_reported.clone();
+        let message = "the Workflow was deleted while its Job was running";
+        let plan = report.ends(WorkflowPhase::Cancelled, Reason::Cancelled, message);
+        let after = plan.status.as_ref().and_then(|status| status.check_run_reported.clone());
+        if plan.status.is_some() && after != before { plan.note(check_run_cancelled()) } else { plan }
+    };
+    let stops = |step: &Step| matches!(step, Step::Delete { target, .. } if target.uid == job.uid());
+    if !job.is_deleting() && !plan.steps.iter().any(stops) {
+        plan.steps.push(stop(job));
+    }
+    plan.waiting(Waiting::Object { kind: JOB, key: job.key(), until: "it is gone".to_owned() })
+}
+
+fn check_run_cancelled() -> Note {
+    Note::normal(Reason::CheckRunCancelled, "Cancelled GitHub CheckRun before workflow deletion")
+}
+
+fn untold(problem: &str) -> Note {
+    let message = format!("the check run on GitHub stays as it is: {problem}");
+    Note::warning(Reason::CleanupIncomplete, message)
+}
+
+fn ours(observed: &Observed) -> Option<&(Arc<Object>, Arc<Job>)> {
+    observed.job.as_ref().filter(|(job, _)| observed.is_ours(job))
+}
+
+/// A Job that was made for this Workflow, never started, and is not the one that was recorded.
+fn stray(observed: &Observed) -> Option<&(Arc<Object>, Arc<Job>)> {
+    let made = observed.workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
+    let recorded = made.map(|made| made.uid.as_str());
+    ours(observed).filter(|(job, _)| is_held(job) && !job.is_deleting() && recorded != Some(job.uid()))
+}

@@ -1,0 +1,167 @@
+//! The status in the making: what people read on the Workflow, as Events and on GitHub says the same.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::git::workflow::{JOB_STATUS, JobRef, TEMPLATE_FOUND};
+use pawl_api::git::{WorkflowPhase, WorkflowStatus};
+use pawl_api::meta::{Gate, NewCondition, Phase, Reason, condition};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
+
+use super::telling::{self, Told};
+use super::{Observed, QUIET, later};
+use crate::git::check_run;
+use crate::object::Object;
+use crate::plan::{Note, Plan, Waiting};
+
+/// The status in the making.
+pub(super) struct Report<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) now: Timestamp,
+    pub(super) status: WorkflowStatus,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
+        let mut status = observed.workflow.status.clone().unwrap_or_default();
+        status.observed_generation = observed.me.meta().generation;
+        Self { observed, now, status }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.status.phase.is_some_and(WorkflowPhase::is_terminal)
+    }
+
+    pub(super) fn template_found(&mut self) {
+        let message = format!("WorkflowTemplate {} is there", self.observed.workflow.spec.template);
+        self.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
+    }
+
+    pub(super) fn condition(&mut self, new: NewCondition) {
+        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+    }
+
+    /// Writes down which Job it is, and what was told of it before it was made.
+    pub(super) fn made(&mut self, job: &Object) {
+        self.status.job_ref = Some(JobRef { name: job.name().to_owned(), uid: job.uid().to_owned() });
+        self.status.target =
+            self.observed.locks.target().map(ToString::to_string).or(self.status.target.take());
+        if let Some(id) = telling::check_run_id(self.observed, &self.status)
+            && self.status.check_run_id != Some(id)
+        {
+            self.status.check_run_id = Some(id);
+            self.status.check_run_name = Some(telling::name(self.observed, &self.status));
+            self.status.check_run_reported.get_or_insert_with(|| "queued".to_owned());
+        }
+    }
+
+    /// A phase that is not the last.
+    pub(super) fn goes_on(
+        mut self,
+        phase: WorkflowPhase,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Plan<WorkflowStatus> {
+        self.says(phase, reason, message.into());
+        self.told()
+    }
+
+    /// The same, where GitHub has nothing to hear of yet.
+    pub(super) fn stays(
+        mut self,
+        phase: WorkflowPhase,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Plan<WorkflowStatus> {
+        self.says(phase, reason, message.into());
+        Plan::rest().status(self.status)
+    }
+
+    /// Pending because of others of our own. What passes soon is not worth a write.
+    pub(super) fn waits(
+        mut self,
+        gate: Gate,
+        reason: Reason,
+        message: impl Into<String>,
+        waiting: Waiting,
+    ) -> Plan<WorkflowStatus> {
+        let made_at = self.observed.me.meta().creation_timestamp.as_ref().map_or(self.now, |time| time.0);
+        let quiet_until = later(made_at, QUIET);
+        if self.status.phase.is_none() && self.now < quiet_until {
+            return Plan::rest().waiting(waiting).wake_at(quiet_until);
+        }
+        if reason != Reason::TargetLocked {
+            condition::remove(&mut self.status.conditions, TARGET_LOCKED);
+        }
+        self.status.target = self.observed.locks.target().map(ToString::to_string);
+        self.goes_on(WorkflowPhase::Pending, reason, message).gate(gate).waiting(waiting)
+    }
+
+    /// The last word on this run. The locks go with it as soon as nothing runs any more.
+    pub(super) fn ends(
+        mut self,
+        phase: WorkflowPhase,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Plan<WorkflowStatus> {
+        let message = message.into();
+        self.status.completion_time = self.status.completion_time.or(Some(Time(self.now)));
+        self.status.start_deadline = None;
+        condition::remove(&mut self.status.conditions, TARGET_LOCKED);
+        self.says(phase, reason, message.clone());
+        let steps = self.observed.locks.release(self.observed);
+        let mut plan = self.told();
+        if !plan.asks.is_empty() {
+            return plan;
+        }
+        plan.steps = steps;
+        match phase {
+            WorkflowPhase::Failed => plan.note(Note::warning(reason, message)),
+            WorkflowPhase::Cancelled => plan.note(Note::normal(reason, message)),
+            // That all went well, phase and check run say.
+            WorkflowPhase::Succeeded | WorkflowPhase::Pending | WorkflowPhase::Running => plan,
+        }
+    }
+
+    /// GitHub is told first, and then one write says it all; a GitHub that does not answer holds up no phase.
+    pub(super) fn told(mut self) -> Plan<WorkflowStatus> {
+        let Some(phase) = self.status.phase else { return Plan::rest().status(self.status) };
+        let state = check_run::state(phase, telling::reason(&self.status));
+        let told = telling::tell(self.observed, &self.status, state);
+        match &told {
+            Told::Ask(calls) => Plan { asks: calls.clone(), ..Plan::rest() },
+            Told::Already | Told::Nobody(_) | Told::Later(_) => Plan::rest().status(self.status),
+            Told::Now { .. } => {
+                self.remember(&told);
+                Plan::rest().status(self.status)
+            }
+            Told::Never(failure) => {
+                self.remember(&told);
+                self.status.check_run_reported = Some(state.to_string());
+                let note = Note::warning(Reason::CheckRunUpdateFailed, failure.to_string());
+                Plan::rest().status(self.status).note(note)
+            }
+        }
+    }
+
+    pub(super) fn remember(&mut self, told: &Told) {
+        if let Told::Now { id, name, state } = told {
+            self.status.check_run_id = id.or(self.status.check_run_id);
+            self.status.check_run_name = Some(name.clone());
+            self.status.check_run_reported = Some(state.to_string());
+        }
+    }
+
+    fn says(&mut self, phase: WorkflowPhase, reason: Reason, message: String) {
+        let (word, told) = (JOB_STATUS, message.clone());
+        self.condition(match phase {
+            WorkflowPhase::Pending => NewCondition::unknown(word, Reason::Pending, told),
+            WorkflowPhase::Running => NewCondition::unknown(word, Reason::Running, told),
+            WorkflowPhase::Succeeded => NewCondition::yes(word, Reason::Succeeded, told),
+            WorkflowPhase::Failed => NewCondition::no(word, Reason::Failed, told),
+            WorkflowPhase::Cancelled => NewCondition::no(word, Reason::Cancelled, told),
+        });
+        self.status.phase = Some(phase);
+        self.status.reason = Some(reason.into());
+        self.status.message = Some(message);
+    }
+}

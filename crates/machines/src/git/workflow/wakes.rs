@@ -1,0 +1,195 @@
+//! Whom does a change concern? Only those who can do something because of it: never everybody who waits.
+//!
+//! A Workflow that waits says so in its status, and its own write brings it back for one more look. So whoever is not
+//! found here, because it has not said yet what it waits for, looks again by itself.
+
+use std::sync::Arc;
+
+use pawl_api::git::repository;
+use pawl_api::git::workflow::{HELD, WAITS_FOR};
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflow};
+use pawl_api::meta::target::GitRef;
+use pawl_api::meta::{Phase, Reason, Target};
+
+use super::ahead::{commits, has_not_started, is_evaluated, queued, workflows_of};
+use crate::cluster::job::JOB;
+use crate::git::account;
+use crate::lock::{self, LEASE, Lock, Place, UNIT};
+use crate::object::{Key, Object};
+use crate::view::View;
+
+/// A Job has its Workflow's name, and a Pod names its Job.
+pub(super) fn of_the_pods_job(pod: &Object, _: &dyn View) -> Vec<Key> {
+    let job = pod.controller().filter(|owner| owner.kind == JOB.kind);
+    job.map(|job| Key::new(pod.namespace(), &job.name)).into_iter().collect()
+}
+
+/// Those that have not started and name the template.
+pub(super) fn naming_the_template(template: &Object, view: &dyn View) -> Vec<Key> {
+    let beside = view.list(&workflow::KIND, template.namespace());
+    let named = beside.iter().filter(|object| {
+        object
+            .parse::<Workflow>()
+            .is_ok_and(|typed| typed.spec.template == template.name() && has_not_started(&typed))
+    });
+    named.map(|object| object.key()).collect()
+}
+
+/// The Branch's own Workflows that have not started, and those of later commits that waited for its evaluation.
+pub(super) fn of_the_branch(object: &Object, view: &dyn View) -> Vec<Key> {
+    let own = workflows_of(view, object).into_iter();
+    let own = own.filter(|workflow| object.is_deleting() || not_started(workflow));
+    let mut keys: Vec<Key> = own.map(|workflow| workflow.key()).collect();
+    let typed = object.parse::<Branch>().ok();
+    let sequence = typed.and_then(|typed| typed.spec.sequence);
+    if let (Some(sequence), Some(repository)) = (sequence, account::repository_of(view, object)) {
+        keys.extend(let_go_by(sequence, repository.uid(), view));
+    }
+    keys
+}
+
+/// The Workflows after a commit up to the first that is not evaluated: what comes later still waits for that one.
+fn let_go_by(sequence: i64, repository_uid: &str, view: &dyn View) -> Vec<Key> {
+    let mut later = commits(view, repository_uid);
+    later.retain(|(other, ..)| *other >= sequence);
+    later.sort_by_key(|(other, ..)| *other);
+    let mut keys = Vec::new();
+    for (other, object, typed) in later {
+        if other > sequence {
+            let waiting = view.owned(&workflow::KIND, object.uid()).into_iter();
+            let waiting = waiting.filter(|object| waits_for(object, Reason::WaitingForEarlierCommit));
+            keys.extend(waiting.map(|object| object.key()));
+        }
+        if !object.is_deleting() && !is_evaluated(&object, &typed) {
+            break;
+        }
+    }
+    keys
+}
+
+/// A Workflow that is over, or goes, lets those go that depend on it, and the next commit on its path.
+pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
+    let Ok(typed) = object.parse::<Workflow>() else { return Vec::new() };
+    let over = typed.status.as_ref().and_then(|status| status.phase).is_some_and(WorkflowPhase::is_terminal);
+    if !over && !object.is_deleting() {
+        return Vec::new();
+    }
+    let key = Key::new(object.namespace(), &typed.spec.branch);
+    let Some(branch) = view.get(&pawl_api::git::branch::KIND, &key) else { return Vec::new() };
+    let dependents = workflows_of(view, &branch).into_iter().filter(|other| {
+        other
+            .parse::<Workflow>()
+            .is_ok_and(|other| other.spec.path == typed.spec.path && other.spec.sha == typed.spec.sha)
+            && waits_for(other, Reason::WaitingForDependency)
+    });
+    let mut keys: Vec<Key> = dependents.map(|other| other.key()).collect();
+    let sequence = branch.parse::<Branch>().ok().and_then(|branch| branch.spec.sequence);
+    if let (Some(sequence), Some(repository)) = (sequence, account::repository_of(view, &branch)) {
+        let later = commits(view, repository.uid()).into_iter().filter(|(other, ..)| *other > sequence);
+        let same = later.flat_map(|(other, branch, _)| {
+            let owned = view.owned(&workflow::KIND, branch.uid()).into_iter();
+            owned
+                .filter(|other| is_on(other, &typed.spec.template, &typed.spec.path))
+                .map(move |object| (other, object))
+        });
+        let next = same.filter(|(_, object)| not_started(object)).min_by_key(|(other, _)| *other);
+        keys.extend(next.map(|(_, object)| object.key()));
+    }
+    keys
+}
+
+/// Who holds it; when it is free, who waits for it; and who waits for the Repository's place that it took.
+pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
+    let Some(hash) = lock::target_hash(lease) else { return Vec::new() };
+    let current = view.get(&LEASE, &lease.key());
+    let mut keys: Vec<Key> = holder(lease).into_iter().collect();
+    if lock::read(current.as_ref()) == Lock::Free {
+        let marked = view.labelled(&workflow::KIND, WAITS_FOR, hash);
+        keys.extend(marked.iter().filter(|object| !is_over(object)).map(|object| object.key()));
+        keys.extend(next_on_target(lease, view));
+    }
+    if let Some(repository) = lease.label(labels::REPO_UID) {
+        keys.extend(for_a_place(repository, view));
+    }
+    keys
+}
+
+/// A Repository that allows more lets the next one go.
+pub(super) fn of_the_repository(object: &Object, view: &dyn View) -> Vec<Key> {
+    for_a_place(object.uid(), view)
+}
+
+fn holder(lease: &Object) -> Option<Key> {
+    // The annotation is read through the same door as everywhere; a version that is free names nobody.
+    match lock::read_object(lease) {
+        Lock::Held(holder) if holder.unit.kind == workflow::KIND => Some(holder.unit.key),
+        Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => None,
+    }
+}
+
+/// The first that wants what a Lease locked, among the Workflows of the Repository that held it.
+fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
+    let repository = lease.label(labels::REPO_UID)?;
+    let Ok(Target::Git(target)) = lease.annotation(lock::TARGET)?.parse() else { return None };
+    let branches = view.owned(&pawl_api::git::branch::KIND, repository).into_iter();
+    let wanting = branches.flat_map(|branch| {
+        let spec = branch.parse::<Branch>().ok().map(|branch| branch.spec.clone());
+        let sequence = spec.as_ref().and_then(|spec| spec.sequence);
+        let same_ref = spec.is_some_and(|spec| match target.reference() {
+            GitRef::Default => spec.sequence.is_some(),
+            GitRef::Named(name) => name.ends_with(&spec.name),
+        });
+        let owned = if same_ref { view.owned(&workflow::KIND, branch.uid()) } else { Vec::new() };
+        let waiting = owned.into_iter().filter(|object| {
+            is_on(object, target.template(), target.path()) && (not_started(object) || is_held(object, view))
+        });
+        waiting.map(|object| (Place::of(&object, sequence), object.key())).collect::<Vec<_>>()
+    });
+    wanting.min().map(|(_, key)| key)
+}
+
+/// The next that waits for one of the Repository's places, while there is one, and those that hold a lock but not yet a
+/// place.
+fn for_a_place(repository_uid: &str, view: &dyn View) -> Vec<Key> {
+    let Some(repository) = view.by_uid(&repository::KIND, repository_uid) else { return Vec::new() };
+    let Ok(typed) = repository.parse::<Repository>() else { return Vec::new() };
+    let locks = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
+    let units: std::collections::BTreeSet<&str> =
+        locks.iter().filter_map(|lease| lease.label(UNIT)).collect();
+    let holders = locks.iter().filter_map(|lease| holder(lease));
+    let held =
+        holders.filter(|key| view.get(&workflow::KIND, key).is_some_and(|object| is_held(&object, view)));
+    let mut keys: Vec<Key> = held.collect();
+    if units.len() < usize::try_from(typed.spec.max_concurrent).unwrap_or_default() {
+        keys.extend(
+            queued(view, repository_uid).min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, object)| object.key()),
+        );
+    }
+    keys
+}
+
+fn is_on(object: &Arc<Object>, template: &str, path: &str) -> bool {
+    object.parse::<Workflow>().is_ok_and(|typed| typed.spec.template == template && typed.spec.path == path)
+}
+
+fn not_started(object: &Arc<Object>) -> bool {
+    object.parse::<Workflow>().is_ok_and(|typed| has_not_started(&typed))
+}
+
+fn is_over(object: &Arc<Object>) -> bool {
+    let phase = object.parse::<Workflow>().ok().and_then(|typed| typed.status.as_ref()?.phase);
+    phase.is_some_and(WorkflowPhase::is_terminal)
+}
+
+/// Whether it waits for this, or has not said yet what it waits for.
+fn waits_for(object: &Arc<Object>, reason: Reason) -> bool {
+    object.parse::<Workflow>().is_ok_and(|typed| {
+        let said = typed.status.as_ref().and_then(|status| status.reason.as_deref());
+        has_not_started(&typed) && said.is_none_or(|said| said == reason.as_str())
+    })
+}
+
+/// Whether its Job was made and not let go.
+fn is_held(workflow: &Object, view: &dyn View) -> bool {
+    view.get(&JOB, &workflow.key()).is_some_and(|job| job.annotation(HELD).is_some())
+}

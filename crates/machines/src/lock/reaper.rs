@@ -1,0 +1,191 @@
+//! Is a lock held by a unit that no longer exists? Then nobody else will let go of it.
+//!
+//! A unit frees its own locks before its finalizer goes, so there is something to do here only where that was skipped:
+//! a finalizer taken off by hand, or a process that stalled until its unit was gone and took the lock then. The run is
+//! looked at too: a lock is free only when nothing can act on the target any more.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use pawl_api::git::workflow;
+use pawl_api::meta::Kind;
+
+use super::{Holder, LEASE, Life, Lock, UNIT, read, reap, target_hash};
+use crate::cluster::job::JOB;
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::object::{Key, Object, Reference};
+use crate::plan::Plan;
+use crate::view::{Input, View};
+
+/// The kinds of units whose absence can be told: those that are watched here.
+const UNITS: [Kind; 1] = [workflow::KIND];
+
+/// Frees the locks of units that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reaper;
+
+/// A Lease, and what became of those it names.
+#[derive(Debug)]
+pub struct Observed {
+    lease: Arc<Object>,
+    /// `None`: it is no lock, is free, or is held by a kind that is not ours to judge.
+    lives: Option<(Life, Life)>,
+}
+
+impl Machine for Reaper {
+    type Kind = Lease;
+    type Observed = Observed;
+    type Status = ();
+
+    fn description(&self) -> Description {
+        Description {
+            name: "lock",
+            primary: Primary::One(LEASE),
+            depth: Depth::Full,
+            watches: vec![
+                Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
+                Watch::other(workflow::KIND, of_a_unit_that_goes),
+                Watch::other(JOB, of_a_run_without_its_unit),
+            ],
+            finalizer: None,
+            phases: None,
+            writes: vec![Write::main(LEASE, &["delete", "patch"])],
+        }
+    }
+
+    fn observe(&self, input: &Input<'_>, _: &Arc<Lease>) -> Observed {
+        let lease = Arc::clone(input.me);
+        let lock = target_hash(&lease).map(|_| read(Some(&lease)));
+        let lives = match lock {
+            Some(Lock::Held(holder)) if UNITS.contains(&holder.unit.kind) => Some(lives(input.view, &holder)),
+            Some(Lock::Held(_) | Lock::Free | Lock::Unreadable(_)) | None => None,
+        };
+        Observed { lease, lives }
+    }
+
+    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
+        // A unit that is there frees its own, also when it is over.
+        let Some((Life::Absent, run)) = observed.lives else { return Plan::rest() };
+        let steps = reap(&observed.lease, Life::Absent, run).unwrap_or_default();
+        Plan { steps, ..Plan::rest() }
+    }
+}
+
+/// What became of a holder, as far as the caches tell: its unit, and its run.
+pub fn lives(view: &dyn View, holder: &Holder) -> (Life, Life) {
+    let unit = if find(view, &holder.unit).is_some() { Life::Going } else { Life::Absent };
+    let run = match &holder.run {
+        Some(run) if run.kind == JOB => run_life(find(view, run).as_deref(), &holder.unit),
+        // What is not watched may do anything.
+        Some(_) => Life::Going,
+        None => Life::Absent,
+    };
+    (unit, run)
+}
+
+/// What became of the Job under a run's name. One that is somebody else's is not the run.
+fn run_life(job: Option<&Object>, unit: &Reference) -> Life {
+    let ours = job.filter(|job| job.controller().is_some_and(|owner| owner.uid == unit.uid));
+    match ours.map(Object::parse::<Job>) {
+        None => Life::Absent,
+        Some(Ok(job)) if is_finished(&job) => Life::Over,
+        Some(_) => Life::Going,
+    }
+}
+
+/// Whether a Job is over for good, and all of its Pods with it.
+pub fn is_finished(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|one| one.status == "True" && (one.type_ == "Complete" || one.type_ == "Failed"))
+}
+
+/// The object itself; a namesake that came later is not it, unless no UID was known.
+fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>> {
+    let found = view.get(&reference.kind, &reference.key)?;
+    (reference.uid.is_empty() || found.uid() == reference.uid).then_some(found)
+}
+
+fn of_a_unit_that_goes(unit: &Object, view: &dyn View) -> Vec<Key> {
+    if !unit.is_deleting() {
+        return Vec::new();
+    }
+    locks_of(view, unit.uid())
+}
+
+fn of_a_run_without_its_unit(job: &Object, view: &dyn View) -> Vec<Key> {
+    let owner = job.controller().filter(|owner| owner.kind == workflow::KIND.kind);
+    let orphaned = owner.filter(|owner| {
+        let unit = view.get(&workflow::KIND, &Key::new(job.namespace(), &owner.name));
+        unit.is_none_or(|unit| unit.uid() != owner.uid)
+    });
+    orphaned.map(|owner| locks_of(view, &owner.uid)).unwrap_or_default()
+}
+
+fn locks_of(view: &dyn View, uid: &str) -> Vec<Key> {
+    view.labelled(&LEASE, UNIT, uid).iter().map(|lease| lease.key()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::AnyMachine;
+    use crate::testing::Cluster;
+
+    fn lease(name: &str, kind: &str, more: &str) -> String {
+        let group = if kind == "Workflow" { "terrakojo.io" } else { "example.com" };
+        format!(
+            "
+kind: Lease
+metadata:
+  name: {name}
+  namespace: pawl-system
+  labels: {{pawl.dev/owner-uid: workflow-w}}
+  annotations: {{pawl.dev/target: t{more}, pawl.dev/lock-holder: '{{\"unit\":{{\"group\":\"{group}\",\"version\":\"v1alpha1\",
+    \"kind\":\"{kind}\",\"plural\":\"workflows\",\"namespaced\":true,\"namespace\":\"n\",\"name\":\"w\",\"uid\":\"workflow-w\"}},
+    \"run\":{{\"group\":\"batch\",\"version\":\"v1\",\"kind\":\"Job\",\"plural\":\"jobs\",\"namespaced\":true,\"namespace\":\"n\",\"name\":\"w\"}}}}'}}
+spec: {{holderIdentity: w}}
+---"
+        )
+    }
+
+    const WORKFLOW: &str = "\nkind: Workflow\nmetadata: {name: w}\n---";
+
+    fn job(status: &str) -> String {
+        format!(
+            "\nkind: Job\nmetadata: {{name: w, ownerReferences: [{{apiVersion: terrakojo.io/v1alpha1, kind: Workflow, name: w,
+  uid: workflow-w, controller: true}}]}}\nspec: {{template: {{}}}}\nstatus: {status}\n---"
+        )
+    }
+
+    /// Whether the lock is still held after the reaper was there.
+    fn check(documents: &[&str], held: bool) -> Cluster {
+        let mut cluster = Cluster::of(&[LEASE, workflow::KIND, JOB], &documents.concat());
+        cluster.settle(&[AnyMachine::new(Reaper)]);
+        let kept = cluster.world.list(&LEASE, None);
+        let is_held = kept.iter().any(|lease| !matches!(read(Some(lease)), Lock::Free));
+        assert_eq!(is_held, held, "{documents:?}");
+        cluster
+    }
+
+    #[test]
+    fn a_lock_is_freed_when_neither_its_unit_nor_its_run_is_there_any_more() {
+        let lock = lease("pawl-lock-0", "Workflow", "");
+        let done = job("{conditions: [{type: Complete, status: 'True'}]}");
+        check(&[&lock, WORKFLOW], true);
+        check(&[&lock, &job("{active: 1}")], true);
+        check(&[&lock, &done, WORKFLOW], true);
+        check(&[&lock, &done], false);
+        let cluster = check(&[&lock], false);
+        assert!(cluster.world.list(&LEASE, None).is_empty());
+        let cluster = check(&[&lease("pawl-lock-0", "Workflow", ", kept: 'yes'")], false);
+        assert_eq!(cluster.world.list(&LEASE, None)[0].annotation("kept"), Some("yes"));
+    }
+
+    #[test]
+    fn what_is_no_lock_or_held_by_an_unknown_kind_is_left_alone() {
+        check(&[&lease("node-1", "Workflow", "")], true);
+        check(&[&lease("pawl-lock-0", "Stranger", "")], true);
+    }
+}
