@@ -26,7 +26,11 @@ pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true)
 /// Events keep a note of at most this many bytes on every API server.
 const MAX_NOTE_BYTES: usize = 1024;
 
+/// A server that cannot do that sends the whole.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// What came back for a request.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +147,10 @@ enum Asked {
     IsGone {
         gone: Reference,
     },
+    IsNone {
+        kind: Kind,
+        namespace: Option<String>,
+    },
     IsUnchanged {
         target: Reference,
         resource_version: String,
@@ -217,7 +225,7 @@ impl Applying {
             return None;
         }
         let (asked, request) = match self.tasks.pop_front()? {
-            Task::ConfirmBasis => (Asked::Basis, get_request(self.about.kind(), &self.about.key())),
+            Task::ConfirmBasis => (Asked::Basis, confirm_request(self.about.kind(), &self.about.key())),
             Task::Step(step) => self.ask_step(step),
             Task::Adopt { kind, key, adopt } => {
                 let request = get_request(&kind, &key);
@@ -270,6 +278,19 @@ impl Applying {
                 let request = create_request(&kind, key.namespace.as_deref(), &manifest);
                 (Asked::Create { kind, key, adopt }, request)
             }
+            Step::Apply { kind, mut manifest, force } => {
+                if let Some(manifest) = manifest.as_object_mut() {
+                    manifest.insert("apiVersion".to_owned(), kind.api_version().into());
+                    manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
+                }
+                let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
+                let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
+                let path = kind.path(key.namespace.as_deref(), Some(&key.name));
+                let path = format!("{path}?fieldManager=pawl-deployer&force={force}");
+                // JSON is YAML.
+                let request = request(Method::PATCH, &path, APPLY_PATCH, manifest.to_string().into_bytes());
+                (Asked::Patch { kind, key }, request)
+            }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
                 let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
                 let request = patch_request(&kind, &key, part, &body);
@@ -285,11 +306,18 @@ impl Applying {
                 (Asked::Delete { target }, request)
             }
             Step::ConfirmGone(gone) => {
-                let request = get_request(&gone.kind, &gone.key);
+                let request = confirm_request(&gone.kind, &gone.key);
                 (Asked::IsGone { gone }, request)
             }
+            Step::ConfirmNone { kind, namespace, label, value } => {
+                // A label's key and value hold nothing that a query may not, but for the slash.
+                let selector = format!("{}%3D{value}", label.replace('/', "%2F"));
+                let path =
+                    format!("{}?labelSelector={selector}&limit=1", kind.path(namespace.as_deref(), None));
+                (Asked::IsNone { kind, namespace }, metadata_request(&path))
+            }
             Step::ConfirmUnchanged { target, resource_version } => {
-                let request = get_request(&target.kind, &target.key);
+                let request = confirm_request(&target.kind, &target.key);
                 (Asked::IsUnchanged { target, resource_version }, request)
             }
             Step::Finalize(finalizers) => (Asked::Own { last: true }, self.finalize_request(&finalizers)),
@@ -325,6 +353,7 @@ impl Applying {
                 self.check_version(kind, key, &self.resource_version.clone(), reply);
             }
             Asked::IsGone { gone } => self.check_gone(&gone, reply),
+            Asked::IsNone { kind, namespace } => self.check_none(kind, namespace, reply),
             Asked::IsUnchanged { target: Reference { kind, key, .. }, resource_version } => {
                 self.check_version(kind, key, &resource_version, reply);
             }
@@ -430,6 +459,28 @@ impl Applying {
         }
     }
 
+    fn check_none(&mut self, kind: Kind, namespace: Option<String>, reply: Result<Value, Failure>) {
+        let key = Key { namespace, name: String::new() };
+        match reply {
+            Ok(list) if list.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty) => {}
+            Ok(_) if !self.guards.owner_live_check => {}
+            Ok(_) => {
+                let failure = Failure {
+                    attempt: format!(
+                        "check that no {kind} is left in {}",
+                        key.namespace.as_deref().unwrap_or("any")
+                    ),
+                    category: Category::Conflict,
+                    reason: "StillThere".to_owned(),
+                    message: format!("some {kind} is there that this was decided without"),
+                    retry_after: None,
+                };
+                self.stop(kind, key, failure);
+            }
+            Err(failure) => self.stop(kind, key, failure),
+        }
+    }
+
     fn stop(&mut self, kind: Kind, key: Key, failure: Failure) {
         if failure.category == Category::Permanent || failure.is_quota() {
             self.outcome.refusals.push(Refusal { kind, key, failure });
@@ -518,6 +569,7 @@ impl Applying {
             Asked::ReadToAdopt { kind, key, .. } => format!("read {kind} {key}"),
             Asked::Basis => format!("confirm {} {}", self.about.kind(), self.about.key()),
             Asked::IsGone { gone, .. } => format!("check that {gone} is gone"),
+            Asked::IsNone { kind, .. } => format!("check that no {kind} is left"),
             Asked::IsUnchanged { target, .. } => format!("check that {target} is as it was seen"),
             Asked::Patch { kind, key } => format!("patch {kind} {key}"),
             Asked::Delete { target } => format!("delete {target}"),
@@ -537,12 +589,13 @@ fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
     match steps.first() {
         Some(Step::AddFinalizer(_)) => false,
         _ => steps.iter().any(|step| match step {
-            Step::Create { .. } => true,
+            Step::Create { .. } | Step::Apply { .. } => true,
             Step::Delete { target, resource_version, .. } => {
                 target.uid != about.uid() || resource_version.is_none()
             }
             Step::Patch { .. }
             | Step::ConfirmGone(_)
+            | Step::ConfirmNone { .. }
             | Step::ConfirmUnchanged { .. }
             | Step::AddFinalizer(_)
             | Step::RemoveFinalizer(_)
@@ -622,6 +675,17 @@ fn get_request(kind: &Kind, key: &Key) -> Request<Vec<u8>> {
     request(Method::GET, &path, "application/json", Vec::new())
 }
 
+/// Whether it is there, and in which version: an object may be a megabyte, and its metadata says that too.
+fn confirm_request(kind: &Kind, key: &Key) -> Request<Vec<u8>> {
+    metadata_request(&kind.path(key.namespace.as_deref(), Some(&key.name)))
+}
+
+fn metadata_request(path: &str) -> Request<Vec<u8>> {
+    let mut request = request(Method::GET, path, "application/json", Vec::new());
+    request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static(METADATA_ONLY));
+    request
+}
+
 fn patch_request(kind: &Kind, key: &Key, part: Part, body: &Value) -> Request<Vec<u8>> {
     let mut path = kind.path(key.namespace.as_deref(), Some(&key.name));
     path.push_str(match part {
@@ -638,7 +702,7 @@ fn delete_request(
     guards: Guards,
 ) -> Request<Vec<u8>> {
     let mut preconditions = serde_json::Map::new();
-    if guards.uid_precondition {
+    if guards.uid_precondition && !target.uid.is_empty() {
         preconditions.insert("uid".to_owned(), target.uid.as_str().into());
     }
     if let Some(version) = resource_version.filter(|_| guards.resource_version) {

@@ -103,7 +103,10 @@ pub enum Step {
     Create { kind: Kind, manifest: Value, adopt: Adopt },
     /// Merge-patch another object, only if it is still the one that was observed.
     Patch { target: Reference, resource_version: Option<String>, patch: Value, part: Part },
-    /// Delete exactly this object. Gone already is done.
+    /// Make an object have these fields, by server-side apply, whether or not it is there. With `force`, also where
+    /// somebody else has written one of them.
+    Apply { kind: Kind, manifest: Value, force: bool },
+    /// Delete exactly this object; with an empty UID, whichever has its name. Gone already is done.
     Delete {
         target: Reference,
         resource_version: Option<String>,
@@ -115,6 +118,8 @@ pub enum Step {
     /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does. An empty UID
     /// means any object of that name.
     ConfirmGone(Reference),
+    /// Go on only if no object of this kind in this namespace carries this label on the API server itself.
+    ConfirmNone { kind: Kind, namespace: Option<String>, label: &'static str, value: String },
     /// Go on only if this object is on the API server as it was seen: caches of different kinds lag differently.
     ConfirmUnchanged { target: Reference, resource_version: String },
     /// Replace `spec.finalizers` of the Namespace this plan is about, through its `finalize` subresource; afterwards it

@@ -233,8 +233,19 @@ impl Cluster {
             return (201, body);
         }
         let (kind, key, part) = self.route(request.uri().path());
+        if request
+            .headers()
+            .get(http::header::CONTENT_TYPE)
+            .is_some_and(|type_| type_ == "application/apply-patch+yaml")
+        {
+            return match self.get(&kind, &key) {
+                Some(_) => self.answer_patch(&kind, &key, "", body),
+                None => self.answer_create(&kind, key.namespace.as_deref(), body),
+            };
+        }
         match (request.method(), part.as_str()) {
             (&Method::POST, _) => self.answer_create(&kind, key.namespace.as_deref(), body),
+            (&Method::GET, _) if key.name.is_empty() => self.answer_list(&kind, &key, request.uri().query()),
             (&Method::GET, _) => self.get(&kind, &key).map_or_else(not_found, |found| (200, found)),
             (&Method::PATCH, part) => self.answer_patch(&kind, &key, part, body),
             (&Method::PUT, "finalize") => {
@@ -260,6 +271,19 @@ impl Cluster {
         let kind = self.kinds.iter().find(|kind| kind.group == group && kind.plural == rest[0]);
         let key = Key::new(namespace, rest.get(1).copied().unwrap_or_default());
         (kind.expect("a kind this cluster has").clone(), key, rest.get(2).unwrap_or(&"").to_string())
+    }
+
+    fn answer_list(&self, kind: &Kind, within: &Key, query: Option<&str>) -> (u16, Value) {
+        let selector =
+            query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("labelSelector="));
+        let wanted = selector.map(|text| text.replace("%2F", "/").replace("%3D", "="));
+        let matches = |object: &Arc<Object>| match wanted.as_deref().and_then(|text| text.split_once('=')) {
+            Some((label, value)) => object.label(label) == Some(value),
+            None => true,
+        };
+        let all = self.world.list(kind, within.namespace.as_deref());
+        let items: Vec<Value> = all.iter().filter(|one| matches(one)).map(|one| one.raw().clone()).collect();
+        (200, json!({"kind": "List", "items": items}))
     }
 
     fn answer_create(&mut self, kind: &Kind, namespace: Option<&str>, mut raw: Value) -> (u16, Value) {

@@ -67,6 +67,10 @@ pub struct DeployItemSpec {
     /// Whether a job passes it by when nothing changed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub update_on_change_only: bool,
+    /// How often it is tried again within a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub retries: Option<i32>,
 }
 
 /// What the DeployItem of an item is called (I1).

@@ -236,7 +236,7 @@ pub struct DeployItemCache {
 }
 
 /// How the items of an Execution fare in this job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ItemCounts {
     /// All, orphans among them.
@@ -254,6 +254,9 @@ pub struct ItemCounts {
     /// Not triggered yet.
     #[schemars(range(min = 0))]
     pub pending: i64,
+    /// When they were counted: not at every change, for the object may be large.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_time: Option<Time>,
 }
 
 #[cfg(test)]

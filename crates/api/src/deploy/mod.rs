@@ -33,8 +33,18 @@ pub mod annotations {
     pub const RECONCILE_IF_CHANGED: &str = "landscaper.gardener.cloud/reconcile-if-changed";
     /// `"true"`: deletion only removes objects.
     pub const DELETE_WITHOUT_UNINSTALL: &str = "landscaper.gardener.cloud/delete-without-uninstall";
-    /// Ours, on a DeployItem: the names it depended on, for the order in which orphans go.
+    /// Ours, on a DeployItem: the names it depended on as a JSON list, for the order in which it goes.
     pub const DEPENDS_ON: &str = "pawl.dev/depends-on";
+    /// Ours, on the root of a job: the ID of the job that was asked for last. `reconcile` becomes this in one write, so
+    /// that a crash neither loses the request nor starts two jobs.
+    pub const JOB: &str = "pawl.dev/job";
+    /// Ours: the job that is to be interrupted. `interrupt` becomes this in one write, so that it never hits another.
+    pub const INTERRUPT_JOB: &str = "pawl.dev/interrupt-job";
+}
+
+pub mod conditions {
+    /// How the last job ended: Unknown while one runs.
+    pub const SUCCEEDED: &str = "Succeeded";
 }
 
 /// Values of the operation annotation.
@@ -48,6 +58,10 @@ pub mod labels {
     pub const MANAGED_BY: &str = "execution.landscaper.gardener.cloud/managed-by";
     /// On a DeployItem: the name of its item in the Execution.
     pub const NAME: &str = "execution.landscaper.gardener.cloud/name";
+    /// Ours, on an object that an item deployed: the DeployItem …
+    pub const DEPLOY_ITEM: &str = "pawl.dev/deploy-item";
+    /// … and its namespace.
+    pub const DEPLOY_ITEM_NAMESPACE: &str = "pawl.dev/deploy-item-namespace";
 }
 
 /// Item types with a deployer of ours.

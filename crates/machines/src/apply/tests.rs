@@ -356,3 +356,44 @@ fn every_guard_can_be_taken_away_alone() {
     let late = Guards { resource_version: false, ..all };
     assert_eq!(metadata(late), json!({"labels": {"a": "b"}, "uid": "j"}));
 }
+
+#[test]
+fn that_none_is_left_is_asked_of_the_server_by_label() {
+    let step = || Step::ConfirmNone {
+        kind: crate::testing::CONFIG_MAP,
+        namespace: Some("n".to_owned()),
+        label: "example.com/of",
+        value: "a".to_owned(),
+    };
+    let mut none = applying(vec![step()], vec![], None);
+    let asked = none.ask().unwrap();
+    assert_eq!(
+        line(&asked),
+        "GET /api/v1/namespaces/n/configmaps?labelSelector=example.com%2Fof%3Da&limit=1"
+    );
+    assert!(asked.headers()[http::header::ACCEPT].to_str().unwrap().contains("PartialObjectMetadata"));
+    ok(&mut none, &json!({"kind": "ConfigMapList", "items": []}));
+    assert!(none.ask().is_none() && none.finish().failure.is_none());
+    let mut some = applying(vec![step()], vec![], None);
+    some.ask().unwrap();
+    ok(&mut some, &json!({"kind": "ConfigMapList", "items": [{"metadata": {"name": "x"}}]}));
+    assert_eq!(some.finish().failure.unwrap().category, Category::Conflict);
+}
+
+#[test]
+fn an_object_is_applied_by_its_name_with_our_field_manager() {
+    let manifest = json!({"metadata": {"name": "x", "namespace": "n"}, "data": {"k": "v"}});
+    let apply = Step::Apply { kind: crate::testing::CONFIG_MAP, manifest, force: true };
+    // Only while the object is as it was decided on; the test's own `applying` has answered that.
+    assert!(needs_confirmed_basis(&about(), std::slice::from_ref(&apply)));
+    let mut applying = applying(vec![apply], vec![], None);
+    let asked = applying.ask().unwrap();
+    assert_eq!(line(&asked), "PATCH /api/v1/namespaces/n/configmaps/x?fieldManager=pawl-deployer&force=true");
+    assert_eq!(asked.headers()[http::header::CONTENT_TYPE], "application/apply-patch+yaml");
+    assert_eq!(
+        (body(&asked)["kind"].as_str(), body(&asked)["apiVersion"].as_str()),
+        (Some("ConfigMap"), Some("v1"))
+    );
+    ok(&mut applying, &json!({"kind": "ConfigMap", "metadata": {"uid": "u", "resourceVersion": "9"}}));
+    assert_eq!(applying.finish().writes[0].resource_version, "9");
+}

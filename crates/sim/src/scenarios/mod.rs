@@ -1,5 +1,6 @@
 //! Every scenario, by name.
 
+mod deploy;
 mod garbage;
 mod git;
 mod jobs;
@@ -10,7 +11,7 @@ use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all()]
+    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all()]
         .into_iter()
         .flatten()
         .collect()

@@ -1,0 +1,141 @@
+//! What the items export becomes one Secret of the Execution, by item name.
+//!
+//! An item's deployer writes its export to a Secret (key `config`, YAML) and names it in `exportRef` before the item's
+//! job ends. A Secret that is named and not there fails the job, once the API server has confirmed that it is not.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pawl_api::deploy::execution::MAX_EXPORT_BYTES;
+use pawl_api::deploy::{EXPORT_KEY, ExecutionPhase, ExecutionStatus, labels};
+use pawl_api::k8s::SECRET;
+use pawl_api::meta::reference::NamedRef;
+use pawl_api::meta::{Reason, names};
+use serde_json::{Map, Value, json};
+
+use super::report::Report;
+use super::standing::Owned;
+use super::{Observed, remove};
+use crate::deploy::items::Prepared;
+use crate::object::{Key, Object, Reference};
+use crate::plan::{Adopt, Part, Plan, Step};
+use crate::view::View;
+
+/// What one item exported.
+#[derive(Debug)]
+pub(super) struct Exported {
+    item: String,
+    key: Key,
+    /// `None`: the Secret is not there.
+    value: Option<Result<Value, String>>,
+}
+
+/// Where an Execution's exports are.
+pub(super) fn key(me: &Object) -> Key {
+    let name = names::child(&format!("{}-exports", me.name()), &[me.uid()], 8, names::MAX_SUBDOMAIN);
+    Key::new(me.namespace(), &name)
+}
+
+pub(super) fn read(view: &dyn View, prepared: &Prepared, owned: &[Owned]) -> Vec<Exported> {
+    let exporting = owned.iter().filter_map(|owned| {
+        let status = owned.item.as_ref()?.status.as_ref()?;
+        Some((owned, status.export_ref.as_ref()?))
+    });
+    let read = |(owned, reference): (&Owned, &NamedRef)| {
+        let key = Key::new(owned.object.namespace(), &reference.name);
+        let value = view.get(&SECRET, &key).map(|secret| value_of(&secret));
+        let items = prepared.items.as_ref().ok();
+        let planned = items.and_then(|items| items.list.get(items.number(owned.object.name())?));
+        let given = planned.map(|item| item.template.name.as_str()).or(owned.object.label(labels::NAME));
+        let item = given.unwrap_or(owned.object.name()).to_owned();
+        Exported { item, key, value }
+    };
+    exporting.map(read).collect()
+}
+
+fn value_of(secret: &Object) -> Result<Value, String> {
+    let text = secret.raw().pointer(&format!("/data/{EXPORT_KEY}")).and_then(Value::as_str);
+    let text = text.ok_or_else(|| format!("it has no key {EXPORT_KEY}"))?;
+    let bytes = STANDARD.decode(text).map_err(|_| format!("{EXPORT_KEY} is not base64"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{EXPORT_KEY} is not text"))?;
+    // The problem is told without the text: it may be secret (I6).
+    serde_saphyr::from_str::<Value>(&text).map_err(|_| format!("{EXPORT_KEY} is not YAML"))
+}
+
+/// Collects, and ends the job.
+pub(super) fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<ExecutionStatus> {
+    let mut all = Map::new();
+    for Exported { item, key, value } in &observed.exported {
+        match value {
+            Some(Ok(value)) => {
+                all.insert(item.clone(), value.clone());
+            }
+            Some(Err(problem)) => {
+                let message = format!("the export of {item}, Secret {key}, cannot be read: {problem}");
+                return report.fails("Completing", Reason::ExportMissing, message);
+            }
+            None => {
+                let message = format!("the export of {item}, Secret {key}, is not there");
+                let mut plan = report.fails("Completing", Reason::ExportMissing, message);
+                let gone = Reference { kind: SECRET, key: key.clone(), uid: String::new() };
+                plan.steps.insert(0, Step::ConfirmGone(gone));
+                return plan;
+            }
+        }
+    }
+    if let Some(refusal) = observed.refusals.first() {
+        return report.fails("Completing", Reason::ExportMissing, refusal.failure.to_string());
+    }
+    let count = all.len();
+    let text = Value::Object(all).to_string();
+    if text.len() > MAX_EXPORT_BYTES {
+        let message = format!("the exports are {} bytes; at most {MAX_EXPORT_BYTES} are allowed", text.len());
+        return report.fails("Completing", Reason::ExportTooLarge, message);
+    }
+    let key = key(&observed.me);
+    if let Some(step) = (count > 0).then(|| write(observed, &key, &text)).flatten() {
+        // One of that name may be adopted that says something else: the job ends when the right one is seen.
+        return Plan::step(step);
+    }
+    let step = discard(observed, count);
+    report.status.export_ref = (count > 0).then_some(NamedRef { name: key.name, namespace: None });
+    let message = match count {
+        0 => "the job succeeded".to_owned(),
+        _ => format!("the job succeeded; {count} items exported something"),
+    };
+    let plan = report.moves(ExecutionPhase::Succeeded, Reason::JobFinished, message);
+    Plan { steps: step.into_iter().collect(), ..plan }
+}
+
+fn write(observed: &Observed, key: &Key, text: &str) -> Option<Step> {
+    let data = json!({EXPORT_KEY: STANDARD.encode(text)});
+    match &observed.collected {
+        None => Some(Step::Create {
+            kind: SECRET,
+            manifest: json!({
+                "metadata": {"name": key.name, "namespace": key.namespace,
+                    "ownerReferences": [observed.me.controller_reference()]},
+                "type": "Opaque", "data": data,
+            }),
+            adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
+        }),
+        Some(secret) if secret.raw().get("data") == Some(&data) => None,
+        Some(secret) => Some(Step::Patch {
+            target: secret.reference(),
+            resource_version: Some(secret.resource_version().to_owned()),
+            patch: json!({"data": data}),
+            part: Part::Main,
+        }),
+    }
+}
+
+/// What an earlier job exported is no longer so.
+fn discard(observed: &Observed, count: usize) -> Option<Step> {
+    let secret = observed.collected.as_ref().filter(|secret| count == 0 && !secret.is_deleting());
+    secret.filter(|secret| is_ours(observed, secret)).map(remove)
+}
+
+fn is_ours(observed: &Observed, secret: &Arc<Object>) -> bool {
+    secret.controller().is_some_and(|owner| owner.uid == observed.me.uid())
+}

@@ -1,0 +1,360 @@
+//! How do the items of an Execution stand in its job, and which of them have taken too long?
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pawl_api::deploy::{
+    DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, deploy_item, execution, labels,
+    target,
+};
+use pawl_api::meta::Reason;
+use serde_json::json;
+
+use super::report::Report;
+use super::{Observed, item_status, patch_item};
+use crate::deploy::graph::{Graph, Standing};
+use crate::deploy::item_job::{self, Flow};
+use crate::deploy::items;
+use crate::object::{Key, Object};
+use crate::plan::{Part, Plan, Step, Wake};
+use crate::view::View;
+
+/// How many items a message names.
+const MAX_NAMED: usize = 5;
+
+/// A DeployItem of the Execution.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) object: Arc<Object>,
+    /// `None` where it does not have the shape of its kind.
+    pub(super) item: Option<Arc<DeployItem>>,
+    /// Nobody has picked it up, and the Target it names is not there.
+    target_missing: bool,
+}
+
+/// Items that go one way together, by number.
+#[derive(Debug)]
+pub(super) struct Side<'a> {
+    pub(super) graph: Cow<'a, Graph>,
+    pub(super) standing: Vec<Standing>,
+    members: Vec<Option<&'a Owned>>,
+    /// What the members are called where they have no object; empty when none is missing.
+    names: Option<&'a items::Items>,
+}
+
+/// The DeployItems that this Execution controls.
+pub(super) fn owned(view: &dyn View, me: &Object) -> Vec<Owned> {
+    let objects = view.owned(&deploy_item::KIND, me.uid()).into_iter();
+    let ours = objects.filter(|object| object.controller().is_some_and(|owner| owner.uid == me.uid()));
+    let look = |object: Arc<Object>| {
+        let item = object.parse::<DeployItem>().ok();
+        let target_missing = item.as_ref().is_some_and(|item| target_missing(view, &object, item));
+        Owned { object, item, target_missing }
+    };
+    ours.map(look).collect()
+}
+
+fn target_missing(view: &dyn View, object: &Object, item: &DeployItem) -> bool {
+    let waits = item.status.as_ref().is_some_and(|status| {
+        item_job::running(Some(status)).is_some() && status.last_reconcile_time.is_none()
+    });
+    waits
+        && item.spec.target.as_ref().is_some_and(|wanted| {
+            view.get(&target::KIND, &Key::new(object.namespace(), &wanted.name)).is_none()
+        })
+}
+
+/// Orphans, and the items that are to be there.
+pub(super) fn sides<'a>(observed: &'a Observed, job: &str) -> (Side<'a>, Side<'a>) {
+    let status = observed.prepared.execution.status.as_ref();
+    match planned(observed, status) {
+        Some(items) => {
+            let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
+            let mut orphans = Vec::new();
+            for owned in &observed.owned {
+                match items.number(owned.object.name()).and_then(|at| members.get_mut(at)) {
+                    Some(place) => *place = Some(owned),
+                    None => orphans.push(owned),
+                }
+            }
+            let standing = members.iter().map(|member| building(*member, job)).collect();
+            let graph = Side::graph_planned(observed, items);
+            let active = Side { graph, standing, members, names: Some(items) };
+            (Side::leaving(observed, orphans, job), active)
+        }
+        // The spec has changed since Init: what the objects say of themselves stands until the next job.
+        None => {
+            let (leaving, staying): (Vec<&Owned>, Vec<&Owned>) =
+                observed.owned.iter().partition(|owned| owned.object.is_deleting());
+            let graph = Side::graph_of(observed, &staying);
+            let mut standing: Vec<Standing> =
+                staying.iter().map(|owned| building(Some(owned), job)).collect();
+            let mut members: Vec<Option<&Owned>> = staying.into_iter().map(Some).collect();
+            let made =
+                status.and_then(|status| status.deploy_item_cache.as_ref()).map_or(0, |cache| cache.active);
+            let mut graph = graph;
+            if members.len() < usize::try_from(made).unwrap_or_default() {
+                members.push(None);
+                standing.push(Standing::Failed);
+                graph = graph.with_one_more();
+            }
+            let active = Side { graph: Cow::Owned(graph), standing, members, names: None };
+            (Side::leaving(observed, leaving, job), active)
+        }
+    }
+}
+
+/// The spec's list, if it is the one that Init wrote.
+fn planned<'a>(observed: &'a Observed, status: Option<&ExecutionStatus>) -> Option<&'a items::Items> {
+    let written = status?.deploy_item_cache.as_ref()?;
+    observed.prepared.items.as_ref().ok().filter(|items| items.hash == written.hash)
+}
+
+impl<'a> Side<'a> {
+    /// Objects that are to go, in the order in which they say that they depend on each other.
+    pub(super) fn leaving(
+        observed: &Observed,
+        members: impl IntoIterator<Item = &'a Owned>,
+        job: &str,
+    ) -> Self {
+        let members: Vec<&Owned> = members.into_iter().collect();
+        let graph = Cow::Owned(Self::graph_of(observed, &members));
+        let standing = members.iter().map(|owned| taking_down(Some(owned), job)).collect();
+        Self { graph, standing, members: members.into_iter().map(Some).collect(), names: None }
+    }
+
+    /// All objects there are.
+    pub(super) fn all_leaving(observed: &'a Observed, job: &str) -> Self {
+        let status = observed.prepared.execution.status.as_ref();
+        let strange = |items: &items::Items| {
+            observed.owned.iter().any(|owned| items.number(owned.object.name()).is_none())
+        };
+        let Some(items) = planned(observed, status).filter(|items| !strange(items)) else {
+            return Self::leaving(observed, &observed.owned, job);
+        };
+        let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
+        for owned in &observed.owned {
+            if let Some(place) = items.number(owned.object.name()).and_then(|at| members.get_mut(at)) {
+                *place = Some(owned);
+            }
+        }
+        let standing = members.iter().map(|member| taking_down(*member, job)).collect();
+        Self { graph: Self::graph_planned(observed, items), standing, members, names: Some(items) }
+    }
+
+    fn graph_planned(observed: &Observed, items: &'a items::Items) -> Cow<'a, Graph> {
+        if observed.keeps_order {
+            Cow::Borrowed(&items.graph)
+        } else {
+            Cow::Owned(Graph::unordered(items.list.len()))
+        }
+    }
+
+    fn graph_of(observed: &Observed, members: &[&Owned]) -> Graph {
+        if !observed.keeps_order {
+            return Graph::unordered(members.len());
+        }
+        let objects: Vec<&Object> = members.iter().map(|owned| &*owned.object).collect();
+        items::graph_of(&observed.me, &objects)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn owned(&self, at: usize) -> Option<&'a Owned> {
+        self.members.get(at).copied().flatten()
+    }
+
+    pub(super) fn is_missing(&self, at: usize) -> bool {
+        self.owned(at).is_none()
+    }
+
+    /// Where the objects of missing members would be.
+    pub(super) fn missing(&self, namespace: Option<&str>) -> impl Iterator<Item = Key> {
+        let names = self.names.map(|items| items.list.as_slice()).unwrap_or_default();
+        let missing = names.iter().zip(&self.members).filter(|(_, member)| member.is_none());
+        missing.map(move |(item, _)| Key::new(namespace, &item.object))
+    }
+
+    /// Objects that nobody has deleted yet.
+    pub(super) fn staying(&self) -> impl Iterator<Item = &'a Arc<Object>> {
+        let objects = self.members.iter().flatten().map(|owned| &owned.object);
+        objects.filter(|object| !object.is_deleting())
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = &'a Arc<Object>> {
+        let members = self.members.iter().zip(&self.standing);
+        members
+            .filter(|(_, one)| **one == Standing::Running)
+            .filter_map(|(owned, _)| owned.map(|owned| &owned.object))
+    }
+
+    /// The first few, by the names people gave them.
+    pub(super) fn names(&self, those: &[usize]) -> String {
+        let mut text = those.iter().take(MAX_NAMED).map(|at| self.name(*at)).collect::<Vec<_>>().join(", ");
+        if those.len() > MAX_NAMED {
+            text.push_str(&format!(" and {} more", those.len() - MAX_NAMED));
+        }
+        text
+    }
+
+    fn name(&self, at: usize) -> String {
+        let given = self.names.and_then(|items| items.list.get(at)).map(|item| item.template.name.clone());
+        let found =
+            || self.owned(at).map(|owned| owned.object.label(labels::NAME).unwrap_or(owned.object.name()));
+        given.or_else(|| found().map(str::to_owned)).unwrap_or_else(|| "an item".to_owned())
+    }
+}
+
+/// What became of these: `2 of 10 items failed: a: message; b: message`.
+pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
+    let one = |at: &usize| {
+        let name = side.name(*at);
+        let Some(owned) = side.owned(*at) else { return format!("{name}: its DeployItem is missing") };
+        let status = owned.item.as_ref().and_then(|item| item.status.as_ref());
+        match status.and_then(|status| status.last_error.as_ref()) {
+            Some(error) => format!("{name}: {}: {}", error.reason, error.message),
+            None if owned.object.is_deleting() => format!("{name}: its DeployItem is being deleted"),
+            None => format!("{name}: it failed and does not say why"),
+        }
+    };
+    let list = those.iter().take(MAX_NAMED).map(one).collect::<Vec<_>>().join("; ");
+    let more = those.len().saturating_sub(MAX_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{} of {} items failed: {list}{more}", those.len(), side.len())
+}
+
+/// How an item stands that is to be there.
+fn building(owned: Option<&Owned>, job: &str) -> Standing {
+    let Some(item) = owned.and_then(|owned| owned.item.as_ref()) else { return Standing::Failed };
+    let deleting = owned.is_some_and(|owned| owned.object.is_deleting());
+    let standing = in_job(item, job);
+    // What is on its way out will not be installed any more in this job.
+    if standing == Standing::Waiting && deleting { Standing::Failed } else { standing }
+}
+
+/// How an item stands that is to go.
+fn taking_down(owned: Option<&Owned>, job: &str) -> Standing {
+    let Some(owned) = owned else { return Standing::Done };
+    match owned.item.as_ref().map(|item| in_job(item, job)) {
+        // It is only about to be told that it goes; or its deployer lets it go as it is.
+        _ if !owned.object.is_deleting() => Standing::Running,
+        None => Standing::Running,
+        // Finished is not gone.
+        Some(Standing::Done) => Standing::Failed,
+        Some(standing) => standing,
+    }
+}
+
+fn in_job(item: &DeployItem, job: &str) -> Standing {
+    let Some(status) = &item.status else { return Standing::Waiting };
+    match (item_job::running(Some(status)), status.phase) {
+        (Some(_), _) => Standing::Running,
+        (None, _) if status.job_id.as_deref() != Some(job) => Standing::Waiting,
+        (None, Some(DeployItemPhase::Succeeded)) => Standing::Done,
+        (None, _) => Standing::Failed,
+    }
+}
+
+/// Ends the jobs of items that nobody took, or that take too long, and sees to it that the others are watched. True if
+/// there were any: then nothing else is decided before that is written.
+pub(super) fn timeouts(
+    observed: &Observed,
+    side: &Side<'_>,
+    report: &Report<'_>,
+    plan: &mut Plan<ExecutionStatus>,
+) -> bool {
+    let before = plan.steps.len();
+    for owned in side.members.iter().flatten() {
+        let Some(item) = &owned.item else { continue };
+        let Some(status) = item.status.as_ref().filter(|status| item_job::running(Some(status)).is_some())
+        else {
+            continue;
+        };
+        let (since, limit, reason) = match (&status.last_reconcile_time, &status.job_id_generation_time) {
+            (Some(picked_up), _) => {
+                (picked_up.0, item.spec.timeout.unwrap_or_default(), Reason::ProgressingTimeout)
+            }
+            (None, Some(triggered)) => (triggered.0, Timeout::After(PICKUP_TIMEOUT), Reason::PickupTimeout),
+            (None, None) => continue,
+        };
+        let Timeout::After(limit) = limit else { continue };
+        let deadline = since.checked_add(limit.get()).unwrap_or(Timestamp::MAX);
+        if deadline > report.now {
+            plan.wake = plan.wake.earliest(Wake::At(deadline));
+            continue;
+        }
+        let message = if reason == Reason::PickupTimeout {
+            not_picked_up(observed, owned, item)
+        } else {
+            format!("it did not finish within {limit}")
+        };
+        plan.steps.extend(give_up(owned, item, reason, &message, report.now));
+    }
+    plan.steps.len() > before
+}
+
+fn not_picked_up(observed: &Observed, owned: &Owned, item: &DeployItem) -> String {
+    let why = match &item.spec.target {
+        Some(target) if owned.target_missing => format!("Target {} is not there", target.name),
+        _ if !observed.served.contains(&item.spec.type_.as_str()) => {
+            format!("no deployer serves the type {}", item.spec.type_)
+        }
+        _ => "its deployer does not answer".to_owned(),
+    };
+    format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}")
+}
+
+fn give_up(owned: &Owned, item: &DeployItem, reason: Reason, message: &str, now: Timestamp) -> Option<Step> {
+    let mut status = item.status.clone().unwrap_or_default();
+    let flow = Flow::of(&owned.object, status.phase);
+    item_job::fails(&mut status, flow, reason, message, &owned.object, now);
+    item_status(&owned.object, &status)
+}
+
+/// Hands the job's ID over: only to the version that was seen, so that no item gets it twice.
+pub(super) fn trigger(owned: &Owned, job: &str, now: Timestamp) -> Step {
+    let now = format!("{now:.0}");
+    let status = json!({
+        "jobID": job, "jobIDGenerationTime": now, "lastReconcileTime": null, "deployer": null,
+        "transitionTimes": {"triggerTime": now, "initTime": null, "waitTime": null, "finishedTime": null},
+    });
+    patch_item(&owned.object, json!({"status": status}), Part::Status)
+}
+
+/// Ends what has not finished in this job; what was never started says so. `None` where nothing is left to end.
+pub(super) fn interrupt(owned: &Owned, job: &str, now: Timestamp) -> Option<Step> {
+    let item = owned.item.as_ref()?;
+    match in_job(item, job) {
+        Standing::Done | Standing::Failed => None,
+        Standing::Running => {
+            give_up(owned, item, Reason::Interrupted, "it was interrupted while it ran", now)
+        }
+        Standing::Waiting => {
+            let mut status = item.status.clone().unwrap_or_default();
+            let flow = Flow::of(&owned.object, status.phase);
+            status.job_id = Some(job.to_owned());
+            let message = "the job was interrupted before it was started";
+            item_job::fails(&mut status, flow, Reason::Interrupted, message, &owned.object, now);
+            item_status(&owned.object, &status)
+        }
+    }
+}
+
+/// Whom a change of an item concerns: its Execution, but only if it has finished, was never started, or is gone.
+pub(super) fn of_the_item(changed: &Object, view: &dyn View) -> Vec<Key> {
+    let owner = changed.controller().filter(|owner| owner.kind == execution::KIND.kind);
+    let Some(owner) = owner else { return Vec::new() };
+    let matters = match view.get(&deploy_item::KIND, &changed.key()) {
+        None => true,
+        // The version before is asked about too; what is now decides.
+        Some(now) if now.resource_version() != changed.resource_version() => false,
+        Some(now) => {
+            let text = |field: &str| now.status().get(field).and_then(serde_json::Value::as_str);
+            text("jobID") == text("jobIDFinished")
+        }
+    };
+    if matters { vec![Key::new(changed.namespace(), &owner.name)] } else { Vec::new() }
+}

@@ -1,0 +1,252 @@
+use super::*;
+use crate::deploy::testing::{Case, key};
+use crate::machine::AnyMachine;
+use pawl_api::deploy::{deploy_item, labels, types};
+use std::time::Duration;
+
+/// An Installation of this name with this blueprint and the rest of its spec.
+fn put(case: &mut Case, name: &str, blueprint: &str, mut spec: Value) {
+    spec["blueprint"] = json!({"inline": {"filesystem": {"blueprint.yaml": blueprint}}});
+    case.cluster.put(json!({"kind": "Installation", "metadata": {"name": name}, "spec": spec}));
+}
+
+fn case(blueprint: &str, spec: Value) -> Case {
+    let mut case = Case::empty();
+    case.machines.insert(0, AnyMachine::new(Installations));
+    put(&mut case, "e", blueprint, spec);
+    case.settle();
+    case
+}
+
+const PLAIN: &str = "
+deployExecutions:
+- name: default
+  type: GoTemplate
+  template: |
+    deployItems:
+    - {name: a, type: landscaper.gardener.cloud/mock, config: {}}
+    - {name: b, type: landscaper.gardener.cloud/mock, dependsOn: [a], config: {}}
+";
+
+fn operation(case: &mut Case, name: &str, word: &str) {
+    let patch = json!({"metadata": {"annotations": {annotations::OPERATION: word}}});
+    case.cluster.edit(&KIND, &key(name), &patch);
+    case.settle();
+}
+
+fn status(case: &Case, name: &str) -> Value {
+    case.cluster.get(&KIND, &key(name)).unwrap()["status"].clone()
+}
+
+fn check(case: &Case, name: &str, phase: &str, reason: &str) {
+    let status = status(case, name);
+    let found = (
+        status["phase"].as_str().unwrap_or_default(),
+        status["lastError"]["reason"].as_str().unwrap_or_default(),
+    );
+    assert_eq!(found, (phase, reason), "{status:#}");
+}
+
+#[test]
+fn an_installation_runs_its_blueprint_and_a_tree_has_one_job() {
+    let mut case = case(PLAIN, json!({}));
+    assert!(case.execution().is_none(), "without a job nothing is made");
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Succeeded", "");
+    assert_eq!(case.phases(), "a=Succeeded b=Succeeded");
+    let job = status(&case, "e")["jobID"].clone();
+    assert_eq!(case.execution().unwrap()["status"]["jobIDFinished"], job);
+    assert_eq!(case.item("b").unwrap()["status"]["jobIDFinished"], job);
+    assert_eq!(status(&case, "e")["executionRef"]["name"], "e");
+    case.cluster.delete(&KIND, &key("e"), "Background");
+    case.settle();
+    assert!(
+        case.cluster.get(&KIND, &key("e")).is_none()
+            && case.execution().is_none()
+            && case.phases().is_empty()
+    );
+}
+
+#[test]
+fn imports_are_bound_and_targets_resolved() {
+    let blueprint = "
+imports:
+- {name: port, type: data}
+- {name: host, type: data, required: false}
+- {name: size, type: data, default: {value: 3}}
+- {name: cluster, type: target}
+deployExecutions:
+- name: default
+  type: GoTemplate
+  template: |
+    deployItems:
+    - name: web-{{ .imports.port }}
+      type: landscaper.gardener.cloud/mock
+      target: {import: cluster}
+      config: {providerStatus: {size: {{ .imports.size }}, from: '{{ .imports.cluster.metadata.name }}'}}
+";
+    let imports =
+        json!({"data": [{"name": "port", "dataRef": "p"}], "targets": [{"name": "cluster", "target": "t"}]});
+    let mut case = case(blueprint, json!({"imports": imports}));
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Failed", "ImportMissing");
+    let message = status(&case, "e")["lastError"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(message, "import port: DataObject p is not there; import cluster: Target t is not there");
+    case.cluster.put(json!({"kind": "DataObject", "metadata": {"name": "p"}, "data": 8080}));
+    case.cluster.put(json!({"kind": "Target", "metadata": {"name": "t"}, "spec": {"type": "x"}}));
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Succeeded", "");
+    let item = case.item("web-8080").unwrap();
+    assert_eq!(item["spec"]["target"], json!({"name": "t"}));
+    assert_eq!(item["status"]["providerStatus"], json!({"size": 3, "from": "t"}));
+    assert_eq!(item["metadata"]["labels"][labels::NAME], "web-8080");
+}
+
+#[test]
+fn exports_flow_to_a_sibling_which_then_holds_its_source() {
+    let source = "
+deployExecutions:
+- name: default
+  type: GoTemplate
+  template: |
+    deployItems: [{name: a, type: landscaper.gardener.cloud/mock, config: {export: {port: 7}}}]
+exportExecutions:
+- name: default
+  type: GoTemplate
+  template: |
+    exports: {port: {{ .deployitems.a.port }}}
+";
+    let sink = "
+imports: [{name: port, type: data}]
+deployExecutions:
+- name: default
+  type: GoTemplate
+  template: |
+    deployItems: [{name: 'b{{ .imports.port }}', type: landscaper.gardener.cloud/mock, config: {}}]
+";
+    let mut case = case(source, json!({"exports": {"data": [{"name": "port", "dataRef": "p"}]}}));
+    put(&mut case, "f", sink, json!({"imports": {"data": [{"name": "port", "dataRef": "p"}]}}));
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Succeeded", "");
+    assert_eq!(case.cluster.get(&data_object::KIND, &key("p")).unwrap()["data"], 7);
+    operation(&mut case, "f", "reconcile");
+    check(&case, "f", "Succeeded", "");
+    assert!(case.phases().contains("b7=Succeeded"));
+    // Refused, visibly, while somebody still imports from it.
+    case.cluster.delete(&KIND, &key("e"), "Background");
+    case.settle();
+    check(&case, "e", "DeleteFailed", "SiblingImports");
+    case.cluster.delete(&KIND, &key("f"), "Background");
+    case.settle();
+    operation(&mut case, "e", "reconcile");
+    assert!(case.cluster.get(&KIND, &key("e")).is_none());
+}
+
+#[test]
+fn bad_blueprints_are_a_clear_failure_and_deletable() {
+    let template =
+        |text: &str| format!("deployExecutions: [{{name: x, type: GoTemplate, template: {text}}}]");
+    for (blueprint, reason, word) in [
+        ("deployExecutions: {".to_owned(), "BlueprintInvalid", "blueprint.yaml"),
+        (template("'{{ .imports.nothing }}'"), "TemplateError", "nothing"),
+        (template("'{{'"), "TemplateError", "x"),
+        (template("'deployItems: [{name: a}]'"), "BlueprintInvalid", "type"),
+        ("deployExecutions: [{name: x, type: Spiff, template: ''}]".to_owned(), "BlueprintInvalid", "Spiff"),
+        ("deployExecutions: [{name: x, file: gone.yaml}]".to_owned(), "BlueprintInvalid", "gone.yaml"),
+        ("subinstallations: [{apiVersion: x}]".to_owned(), "BlueprintInvalid", "subinstallations"),
+    ] {
+        let mut case = case(&blueprint, json!({}));
+        operation(&mut case, "e", "reconcile");
+        check(&case, "e", "Failed", reason);
+        let message = status(&case, "e")["lastError"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(word), "{blueprint}: {message}");
+        case.cluster.delete(&KIND, &key("e"), "Background");
+        case.settle();
+        assert!(case.cluster.get(&KIND, &key("e")).is_none(), "{blueprint}");
+    }
+}
+
+#[test]
+fn a_failure_of_an_item_is_the_installations_and_is_tried_again_by_itself() {
+    let blueprint = PLAIN.replace("config: {}}\n    - {name: b", "config: {failTimes: 2}}\n    - {name: b");
+    let spec = json!({"automaticReconcile": {"failedReconcile": {"numberOfReconciles": 2, "interval": "5m"},
+        "succeededReconcile": {"interval": "24h"}}});
+    let mut case = case(&blueprint, spec);
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Failed", "ExecutionFailed");
+    assert!(status(&case, "e")["lastError"]["message"].as_str().unwrap().contains("a: DeployerFailed"));
+    case.wait(Duration::from_mins(4));
+    check(&case, "e", "Failed", "ExecutionFailed");
+    case.wait(Duration::from_mins(2));
+    check(&case, "e", "Failed", "ExecutionFailed");
+    case.wait(Duration::from_mins(6));
+    check(&case, "e", "Succeeded", "");
+    let job = status(&case, "e")["jobID"].clone();
+    case.wait(Duration::from_hours(23));
+    assert_eq!(status(&case, "e")["jobID"], job);
+    case.wait(Duration::from_hours(2));
+    assert_ne!(status(&case, "e")["jobID"], job);
+}
+
+#[test]
+fn an_interrupt_reaches_the_items() {
+    let blueprint = PLAIN.replace("config: {}}\n    - {name: b", "config: {hang: true}}\n    - {name: b");
+    let mut case = case(&blueprint, json!({}));
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Progressing", "");
+    operation(&mut case, "e", "interrupt");
+    check(&case, "e", "Failed", "Interrupted");
+    assert_eq!(case.phases(), "a=Failed b=Failed");
+}
+
+#[test]
+fn delete_without_uninstall_is_handed_down() {
+    let blueprint =
+        PLAIN.replace("config: {}}\n    - {name: b", "config: {failOnDelete: true}}\n    - {name: b");
+    let mut case = case(&blueprint, json!({}));
+    operation(&mut case, "e", "reconcile");
+    let wish = json!({"metadata": {"annotations": {annotations::DELETE_WITHOUT_UNINSTALL: "true"}}});
+    case.cluster.edit(&KIND, &key("e"), &wish);
+    case.cluster.delete(&KIND, &key("e"), "Background");
+    case.settle();
+    assert!(case.cluster.get(&KIND, &key("e")).is_none() && case.phases().is_empty());
+}
+
+#[test]
+fn a_new_generation_starts_a_job_where_that_was_asked_for() {
+    let mut case = case(PLAIN, json!({}));
+    let wish = json!({"metadata": {"annotations": {annotations::RECONCILE_IF_CHANGED: "true"}}});
+    case.cluster.edit(&KIND, &key("e"), &wish);
+    case.settle();
+    check(&case, "e", "Succeeded", "");
+    let job = status(&case, "e")["jobID"].clone();
+    let blueprint =
+        json!({"inline": {"filesystem": {"blueprint.yaml": PLAIN.replace("name: b", "name: c")}}});
+    case.cluster.edit(
+        &KIND,
+        &key("e"),
+        &json!({"metadata": {"generation": 2}, "spec": {"blueprint": blueprint}}),
+    );
+    case.settle();
+    assert_ne!(status(&case, "e")["jobID"], job);
+    assert_eq!(case.phases(), "a=Succeeded c=Succeeded");
+    assert!(case.cluster.get(&deploy_item::KIND, &case.item_key("b")).is_none());
+    assert_eq!(case.item("a").unwrap()["spec"]["type"], types::MOCK);
+}
+
+#[test]
+fn a_job_starts_by_the_clock_and_a_bad_schedule_is_told() {
+    let every_hour = json!({"automaticReconcile": {"succeededReconcile": {"cronSpec": "30 * * * *"}}});
+    let mut case = case(PLAIN, every_hour);
+    operation(&mut case, "e", "reconcile");
+    let job = status(&case, "e")["jobID"].clone();
+    case.wait(Duration::from_mins(29));
+    assert_eq!(status(&case, "e")["jobID"], job);
+    case.wait(Duration::from_mins(2));
+    assert_ne!(status(&case, "e")["jobID"], job);
+    check(&case, "e", "Succeeded", "");
+    let wrong = json!({"spec": {"automaticReconcile": {"succeededReconcile": {"cronSpec": "30 *"}}}});
+    case.cluster.edit(&KIND, &key("e"), &wrong);
+    operation(&mut case, "e", "reconcile");
+    check(&case, "e", "Failed", "ValidationFailed");
+}
