@@ -286,12 +286,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    pub(super) fn files(files: Json) -> Filesystem {
+    pub(super) fn files(files: &Json) -> Filesystem {
         Filesystem(files.as_object().unwrap().clone())
     }
 
     pub(super) fn read(blueprint: &str) -> Checked<Blueprint> {
-        Blueprint::read(&files(json!({"blueprint.yaml": blueprint})))
+        Blueprint::read(&files(&json!({"blueprint.yaml": blueprint})))
     }
 
     fn problems(blueprint: &str) -> Vec<String> {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_no_blueprint_is_a_problem() {
-        assert_eq!(Blueprint::read(&files(json!({}))).unwrap_err().len(), 1);
+        assert_eq!(Blueprint::read(&files(&json!({}))).unwrap_err().len(), 1);
         assert_eq!(problems("[1]"), ["blueprint.yaml: must be a map"]);
         assert!(problems("a: [\n")[0].starts_with("blueprint.yaml: line "));
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();

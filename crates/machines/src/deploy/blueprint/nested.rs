@@ -152,21 +152,17 @@ fn read_child(reading: &mut Reading, field: &str, child: &Map<String, Json>) -> 
     );
     let name = reading.required_text(field, child, "name");
     let filesystem = read_filesystem(reading, &format!("{field}.blueprint"), child.get("blueprint"));
-    let mut spec = Map::new();
-    for key in ["imports", "exports", "automaticReconcile"] {
-        if let Some(value) = child.get(key).filter(|value| !value.is_null()) {
-            spec.insert(key.to_owned(), value.clone());
-        }
-    }
-    let filesystem = filesystem?;
-    spec.insert("blueprint".to_owned(), json!({"inline": {"filesystem": filesystem.0}}));
-    match serde_json::from_value::<InstallationSpec>(Json::Object(spec)) {
-        Ok(spec) => Some(Subinstallation { name: name?, spec }),
-        Err(error) => {
-            reading.problem(field, error);
-            None
-        }
-    }
+    let as_there = "as in the spec of an Installation";
+    let imports = reading.typed(field, child, "imports", as_there);
+    let exports = reading.typed(field, child, "exports", as_there);
+    let automatic_reconcile = reading.typed(field, child, "automaticReconcile", as_there);
+    let blueprint = json!({"blueprint": {"inline": {"filesystem": filesystem?.0}}});
+    // The rest is as in an Installation that says no more than that.
+    let spec = serde_json::from_value::<InstallationSpec>(blueprint).ok()?;
+    Some(Subinstallation {
+        name: name?,
+        spec: InstallationSpec { imports, exports, automatic_reconcile, ..spec },
+    })
 }
 
 /// `{filesystem}` as in templates, or `{inline: {filesystem}}` as in Installations.
@@ -205,14 +201,14 @@ mod tests {
         })
     }
 
-    fn children(list: &Json, more: Json) -> Checked<Vec<Subinstallation>> {
+    fn children(list: &Json, more: &Json) -> Checked<Vec<Subinstallation>> {
         let mut tree = json!({"blueprint.yaml": json!({"subinstallations": list}).to_string()});
         tree.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Blueprint::read(&files(tree)).unwrap().0.subinstallations(&Imports::default())
+        Blueprint::read(&files(&tree)).unwrap().0.subinstallations(&Imports::default())
     }
 
     fn problems(list: &Json) -> Vec<String> {
-        children(list, json!({})).unwrap_err().iter().map(Problem::to_string).collect()
+        children(list, &json!({})).unwrap_err().iter().map(Problem::to_string).collect()
     }
 
     #[test]
@@ -223,7 +219,7 @@ mod tests {
             child("a", &[], &["x"]),
             child("d", &[], &[])
         ]);
-        let (found, warnings) = children(&list, json!({})).unwrap();
+        let (found, warnings) = children(&list, &json!({})).unwrap();
         assert_eq!(warnings, []);
         assert_eq!(found[0].spec.blueprint.inline.filesystem.file("blueprint.yaml"), Some("imports: []"));
         let classes = order(found.iter().map(Sibling::from)).unwrap();
@@ -252,14 +248,14 @@ mod tests {
     #[test]
     fn children_come_from_files_and_templates_too() {
         let more = json!({"sub": {"a.yaml": child("a", &[], &["x"]).to_string()}});
-        let (found, _) = children(&json!([{"file": "sub/a.yaml"}]), more).unwrap();
+        let (found, _) = children(&json!([{"file": "sub/a.yaml"}]), &more).unwrap();
         assert_eq!(found[0].name, "a");
         let blueprint = json!({
             "subinstallationExecutions": [{"name": "t", "type": "GoTemplate", "template":
                 "subinstallations:\n{{ range until 2 }}- {name: s{{ . }}, blueprint: {filesystem: {blueprint.yaml: \"\"}}}\n{{ end }}"}],
         });
         let (blueprint, _) =
-            Blueprint::read(&files(json!({"blueprint.yaml": blueprint.to_string()}))).unwrap();
+            Blueprint::read(&files(&json!({"blueprint.yaml": blueprint.to_string()}))).unwrap();
         let (found, _) = blueprint.subinstallations(&Imports::default()).unwrap();
         assert_eq!(found.iter().map(|child| child.name.as_str()).collect::<Vec<_>>(), ["s0", "s1"]);
     }

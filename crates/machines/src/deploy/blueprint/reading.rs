@@ -105,19 +105,21 @@ impl Reading {
         }
     }
 
-    /// A field of some type of ours, or its default where it is not set.
+    /// A field of some type of ours, or its default where it is not set. What it is instead is not told: it may have
+    /// come from a Secret (I6).
     pub(super) fn typed<T: DeserializeOwned + Default>(
         &mut self,
         field: &str,
         map: &Map<String, Json>,
         key: &str,
+        wanted: &str,
     ) -> T {
         match map.get(key) {
             Some(Json::Null) | None => T::default(),
             Some(value) => match serde_json::from_value(value.clone()) {
                 Ok(value) => value,
-                Err(error) => {
-                    self.problem(&format!("{field}.{key}"), error);
+                Err(_) => {
+                    self.problem(&format!("{field}.{key}"), format_args!("must be {wanted}"));
                     T::default()
                 }
             },
