@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::stop::Stop;
 
 #[derive(Debug, clap::Args)]
-#[group(id = "webhook")]
+#[group(skip)]
 pub(crate) struct Choices {
     /// Take GitHub's webhook deliveries here, on /webhook. Without it, GitHub is polled.
     #[arg(long, value_name = "ADDR")]

@@ -1,6 +1,13 @@
 //! The server as its clients see it.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "all of this is tests, helpers included")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "all of this is tests, helpers included"
+)]
 
 mod access;
 mod bad_input;
