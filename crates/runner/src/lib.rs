@@ -34,4 +34,3 @@ pub use isolate::{CANNOT_START, Isolation, init_main};
 pub use logs::{LogOptions, Logs};
 pub use node::{Error, Options, Runner};
 pub use records::{LOST_CODE, LOST_MESSAGE};
-pub use worker::masked;

@@ -452,7 +452,7 @@ pub(crate) fn remove_dir(path: &std::path::Path) -> io::Result<()> {
 }
 
 /// Captured output never shows a secret that the container was given (I6).
-pub fn masked(text: String, secrets: &[String]) -> String {
+fn masked(text: String, secrets: &[String]) -> String {
     let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
     worth.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
 }

@@ -22,13 +22,14 @@ use pawl_api::meta::{Kind, Phase as _, Reason};
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{RealEnv, Server};
 use pawl_engine::Engine;
+use pawl_integrations::mask::Mask;
 use pawl_machines::cluster;
 use pawl_machines::git::matching;
 use pawl_machines::git::workflow::Workflows;
 use pawl_machines::git::workflow_template::Templates;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
-use pawl_runner::{Isolation, LogOptions, Logs, Runner, masked};
+use pawl_runner::{Isolation, LogOptions, Logs, Runner};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -131,7 +132,8 @@ impl World {
         let _ = stop.send(true);
         ran.await?.context("the runner")?;
         looped.await?;
-        self.failures(schedule, &followed?, &logs, &plan.manifests.secrets).await
+        let mask = Mask::of(plan.manifests.secrets.iter().map(String::as_bytes));
+        self.failures(schedule, &followed?, &logs, &mask).await
     }
 
     /// Starts what may start and takes in what happens, until all is done.
@@ -252,7 +254,7 @@ impl World {
         schedule: &Schedule,
         started: &Started,
         logs: &Logs,
-        secrets: &[String],
+        mask: &Mask,
     ) -> anyhow::Result<Vec<FailedContainer>> {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
         let pods = api.list(&Default::default()).await.context("list Pods")?.items;
@@ -266,7 +268,8 @@ impl World {
                 continue;
             };
             for (container, verdict) in failed_containers(pod) {
-                let tail = tail(logs, pod, &container, secrets).await;
+                let tail = tail(logs, pod, &container, mask).await;
+                let verdict = mask.apply(&verdict);
                 let (template, path) = (run.template.clone(), run.path.clone());
                 failures.push((*at, FailedContainer { template, path, container, verdict, tail }));
             }
@@ -331,7 +334,7 @@ fn failed_containers(pod: &Pod) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn tail(logs: &Logs, pod: &Pod, container: &str, secrets: &[String]) -> Vec<String> {
+async fn tail(logs: &Logs, pod: &Pod, container: &str, mask: &Mask) -> Vec<String> {
     let options = LogOptions { tail_lines: Some(TAIL_LINES), ..LogOptions::default() };
     // A container that never started has written nothing.
     let Ok(output) = logs.open(&pod.uid().unwrap_or_default(), container, options).await else {
@@ -339,5 +342,5 @@ async fn tail(logs: &Logs, pod: &Pod, container: &str, secrets: &[String]) -> Ve
     };
     let chunks: Vec<_> = output.filter_map(|chunk| async move { chunk.ok() }).collect().await;
     let text = String::from_utf8_lossy(&chunks.concat()).into_owned();
-    masked(text, secrets).lines().map(str::to_owned).collect()
+    mask.apply(&text).lines().map(str::to_owned).collect()
 }
