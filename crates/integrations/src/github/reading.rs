@@ -49,14 +49,17 @@ impl Client {
         let Some(first) = pages.first() else { return Err(self.empty_comparison(base, head)) };
         let relation = first.relation();
         let found = pages.iter().flat_map(|page| &page.commits);
-        let found: BTreeMap<&str, &wire::Commit> =
+        let mut found: BTreeMap<&str, &wire::Commit> =
             found.map(|commit| (commit.sha.as_str(), commit)).collect();
-        let parent = |commit: &&wire::Commit| found.get(commit.parents.first()?.sha.as_str()).copied();
         // A ref may be asked for by name; the commits come oldest first, so its head is the last of them.
-        let last = pages.last().and_then(|page| page.commits.last());
-        let head = found.get(head).copied().or(last);
-        let mut commits: Vec<CommitInfoBrief> =
-            std::iter::successors(head, parent).map(CommitInfoBrief::from).collect();
+        let last = pages.last().and_then(|page| page.commits.last()).map_or("", |commit| commit.sha.as_str());
+        let mut next = found.remove(head).or_else(|| found.remove(last));
+        let mut commits: Vec<CommitInfoBrief> = Vec::new();
+        // Each is taken out as it is passed: an answer in which a commit is its own ancestor ends, too.
+        while let Some(commit) = next {
+            commits.push(commit.into());
+            next = commit.parents.first().and_then(|parent| found.remove(parent.sha.as_str()));
+        }
         commits.reverse();
         Ok(Commits { relation, commits })
     }

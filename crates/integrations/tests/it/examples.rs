@@ -71,7 +71,7 @@ fn what_changed_is_read() {
     assert_eq!(now(client.pull_files(1347)).unwrap().files, [file.clone()]);
     assert_eq!(now(client.since_merge_base("master", "topic")).unwrap().files, [file]);
     let commits = now(client.commits("master", "topic")).unwrap();
-    // The example has one commit and counts it as behind and as ahead.
+    // The example has one commit, which is its own parent, and counts it as behind and as ahead.
     assert_eq!((commits.relation, commits.commits.len()), (Relation::Behind, 1));
     assert_eq!(commits.commits[0].sha, SHA);
 }
@@ -84,7 +84,7 @@ fn what_was_reported_is_read() {
     // Its example has no key of ours, so there is none yet.
     assert_eq!(now(client.find_check_run(SHA, "w1-1")).unwrap(), None);
     let made = now(client.ensure_check_run(&run)).unwrap();
-    assert_eq!((made.id, made.state), (4, CheckState::InProgress));
+    assert_eq!((made.id, made.state), (4, CheckState::Completed(Conclusion::Neutral)));
     let updated = now(client.update_check_run(4, &run)).unwrap();
     assert_eq!(updated.state, CheckState::Completed(Conclusion::Neutral));
     let status = CommitStatus {
