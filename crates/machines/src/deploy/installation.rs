@@ -73,8 +73,9 @@ impl Machine for Installations {
             depth: Depth::Full,
             watches: vec![
                 Watch::owned(execution::KIND),
-                Watch::other(data_object::KIND, |_, _| Vec::new()),
-                Watch::other(target::KIND, |_, _| Vec::new()),
+                // What it exports is its own; what it imports is looked at when a job starts.
+                Watch::owned(data_object::KIND),
+                Watch::owned(target::KIND),
                 Watch::other(SECRET, |_, _| Vec::new()),
                 Watch::other(CONFIG_MAP, |_, _| Vec::new()),
             ],
@@ -263,7 +264,12 @@ fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<InstallationSta
     }
     let steps = match rendering::export(observed) {
         Ok(steps) => steps,
-        Err((reason, message)) => return report.fails("Completing", reason, message),
+        Err((reason, message)) => {
+            let mut plan = report.fails("Completing", reason, message);
+            // A cache that has not seen it yet is no proof that it is missing.
+            plan.steps.extend(observed.exported.absent.clone().map(Step::ConfirmGone));
+            return plan;
+        }
     };
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };

@@ -62,7 +62,41 @@ pub(super) fn all() -> Vec<Scenario> {
                 ]
             },
         ),
+        scenario(
+            "installation",
+            "an Installation runs, exports, changes, and is taken down with all that it made",
+            || {
+                let annotations = json!({annotations::OPERATION: "reconcile"});
+                let create = json!({"metadata": {"name": "e", "namespace": "default", "annotations": annotations},
+                    "spec": installed("a b<a", 1)});
+                let change = json!({"metadata": {"annotations": annotations}, "spec": installed("b c<b", 2)});
+                vec![
+                    Deed::create(INSTALLATION, create),
+                    Deed::patch(INSTALLATION, Some("default"), "e", change).when(installed_times(1)),
+                    Deed::delete(INSTALLATION, Some("default"), "e", "Background").when(installed_times(2)),
+                ]
+            },
+        ),
     ]
+}
+
+/// An Installation whose blueprint has these items and exports this port, as data and in a Target.
+fn installed(line: &str, port: i32) -> Value {
+    let items = items(line, &[("b", json!({"export": {"port": port}}))]);
+    let exports = format!("exports: {{port: {port}, cluster: {{type: x, config: {{port: {port}}}}}}}");
+    let items = json!({"deployItems": items}).to_string();
+    let blueprint = json!({
+        "deployExecutions": [{"name": "d", "type": "GoTemplate", "template": items}],
+        "exportExecutions": [{"name": "x", "type": "GoTemplate", "template": exports}],
+    });
+    json!({
+        "blueprint": {"inline": {"filesystem": {"blueprint.yaml": blueprint.to_string()}}},
+        "exports": {"data": [{"name": "port", "dataRef": "port"}], "targets": [{"name": "cluster", "target": "t"}]},
+    })
+}
+
+fn installed_times(jobs: usize) -> impl Fn(&Ground) -> bool {
+    move |ground| jobs_of(ground, &INSTALLATION) >= jobs
 }
 
 fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) -> Scenario {

@@ -16,7 +16,7 @@ use super::imports::Imported;
 use super::{Observed, patch};
 use crate::deploy::blueprint::template::{Options, Template};
 use crate::deploy::items;
-use crate::object::{Key, Object};
+use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Part, Step};
 use crate::view::View;
 
@@ -63,6 +63,8 @@ struct Program {
 pub(super) struct Exported {
     /// By item; `None`: the Execution exported nothing.
     items: Option<Result<Value, String>>,
+    /// The Secret with it, if it is not in sight.
+    pub(super) absent: Option<Reference>,
     /// What is there of what is to be written, by kind and name.
     there: BTreeMap<(Kind, String), Option<Arc<Object>>>,
 }
@@ -196,7 +198,13 @@ pub(super) fn read_exports(
         let bytes = STANDARD.decode(text).map_err(|_| format!("Secret {}: not base64", reference.name))?;
         serde_json::from_slice(&bytes).map_err(|_| format!("Secret {}: not JSON", reference.name))
     });
-    Exported { items, there: there.collect() }
+    let absent = ran.export_ref.as_ref().map(|reference| Reference {
+        kind: SECRET,
+        key: beside(&reference.name),
+        uid: String::new(),
+    });
+    let absent = absent.filter(|reference| view.get(&SECRET, &reference.key).is_none());
+    Exported { items, absent, there: there.collect() }
 }
 
 /// What is left to write of the exports; nothing when all is as it should be.
