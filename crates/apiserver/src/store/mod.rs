@@ -11,6 +11,7 @@
 //! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
 
 mod file;
+mod frames;
 mod journal;
 mod object;
 mod record;
@@ -21,11 +22,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 
 pub use file::OpenError;
 use file::{DEFAULT_ROTATE_BYTES, FileJournal};
+pub(crate) use frames::{FrameKind, Frames};
 use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
 pub use object::{Ids, Labels, Meta, Object};
@@ -104,53 +105,6 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Object>>,
     /// Its watch lines.
     pub(crate) frames: Frames,
-}
-
-/// An event's watch lines, encoded by whichever watcher needs one first and shared by all others while it is
-/// news. Later they would be a second copy of everything the log holds.
-#[derive(Debug, Default)]
-pub(crate) struct Frames(Mutex<Encoded>);
-
-#[derive(Debug)]
-enum Encoded {
-    News(Vec<(FrameKind, Bytes)>),
-    Old,
-}
-
-/// What distinguishes one line of an event from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FrameKind {
-    pub(crate) change: ChangeType,
-    /// The metadata instead of the whole object.
-    pub(crate) metadata: bool,
-}
-
-impl Default for Encoded {
-    fn default() -> Self {
-        Encoded::News(Vec::new())
-    }
-}
-
-impl Frames {
-    /// The line of this kind, made if nobody needed it yet.
-    pub(crate) fn get(&self, kind: FrameKind, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut encoded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Encoded::News(known) = &mut *encoded else {
-            drop(encoded);
-            return make();
-        };
-        if let Some((_, line)) = known.iter().find(|(known, _)| *known == kind) {
-            return line.clone();
-        }
-        // Made under the lock: a hundred watchers wake at once, and one of them does the work.
-        let line = make();
-        known.push((kind, line.clone()));
-        line
-    }
-
-    fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Encoded::Old;
-    }
 }
 
 /// A revision below the kept history.
