@@ -57,7 +57,7 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     // A Pod that is on its way out may still act on the target: its replacement waits until it has ended.
     default(&mut spec, "podReplacementPolicy", json!("Failed"));
     let suspend = is_true(&spec, "suspend");
-    spec["suspend"] = json!(true);
+    hold(&mut spec);
     let labels = job_labels(&from);
     let template = object(&mut spec, "template");
     let pod_labels = object(object(template, "metadata"), "labels");
@@ -90,6 +90,10 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "annotations": annotations,
         "ownerReferences": [owner]});
     Ok(json!({"metadata": metadata, "spec": spec}))
+}
+
+fn hold(spec: &mut Value) {
+    spec["suspend"] = json!(true);
 }
 
 /// The patch that lets a held Job go; `None` when it was let go before, whatever people did to it since.

@@ -55,7 +55,7 @@ mod tests;
 mod wakes;
 
 use ahead::Ahead;
-use locking::{Locks, Turn};
+use locking::{Locks, Taken, Turn};
 use report::Report;
 use telling::Told;
 
@@ -282,7 +282,7 @@ impl Workflows {
         match observed.locks.turn(observed, &self.system_namespace, now) {
             Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
             Turn::Take(steps) => Plan { steps: steps.into_iter().chain(go).collect(), ..Plan::rest() },
-            turn @ Turn::No { .. } => locked(report, turn),
+            Turn::No(taken) => locked(report, *taken),
         }
     }
 
@@ -321,7 +321,7 @@ impl Workflows {
         let steps: Vec<Step> = match observed.locks.turn(observed, &self.system_namespace, now) {
             Turn::Yes => confirm.collect(),
             Turn::Take(steps) => confirm.chain(steps).collect(),
-            turn @ Turn::No { .. } => return locked(report, turn),
+            Turn::No(taken) => return locked(report, *taken),
         };
         let told = telling::tell(observed, &report.status, CheckState::Queued);
         let (id, note) = match &told {
@@ -497,8 +497,8 @@ fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> Plan<Workflo
 }
 
 /// Somebody else holds a target.
-fn locked(mut report: Report<'_>, turn: Turn) -> Plan<WorkflowStatus> {
-    let Turn::No { target, holder, give_back, find_me } = turn else { return Plan::rest() };
+fn locked(mut report: Report<'_>, taken: Taken) -> Plan<WorkflowStatus> {
+    let Taken { target, holder, give_back, find_me } = taken;
     // The label moves the version that a status is compared with, so it goes alone.
     if let Some(step) = find_me {
         return Plan { steps: give_back, ..Plan::rest() }.then(step);

@@ -41,14 +41,17 @@ pub(super) enum Turn {
     Yes,
     /// After these steps, if they all succeed.
     Take(Vec<Step>),
-    No {
-        target: Target,
-        holder: String,
-        /// What was taken of the others, given back.
-        give_back: Vec<Step>,
-        /// Makes the Workflow findable for whoever frees the target, where nothing else would lead there.
-        find_me: Option<Step>,
-    },
+    No(Box<Taken>),
+}
+
+/// Somebody else holds a target.
+pub(super) struct Taken {
+    pub(super) target: Target,
+    pub(super) holder: String,
+    /// What was taken of the others, given back.
+    pub(super) give_back: Vec<Step>,
+    /// Makes the Workflow findable for whoever frees the target, where nothing else would lead there.
+    pub(super) find_me: Option<Step>,
 }
 
 impl Locks {
@@ -68,7 +71,7 @@ impl Locks {
         let of_repository = repository
             .map(|repository| view.labelled(&LEASE, labels::REPO_UID, repository.uid()))
             .unwrap_or_default();
-        let mine = held.iter().filter_map(|lease| revision(lease)).min().unwrap_or(u64::MAX);
+        let mine = held.iter().filter_map(revision).min().unwrap_or(u64::MAX);
         let holders = |before: u64| {
             let others = of_repository.iter().filter(|lease| revision(lease).is_none_or(|at| at < before));
             let units: BTreeSet<&str> = others.filter_map(|lease| lease.label(UNIT)).collect();
@@ -109,7 +112,7 @@ impl Locks {
                 let known =
                     theirs.is_some() && theirs == repository.as_deref() && Some(&target) == self.target();
                 let find_me = (!known).then(|| find_me(me, &target)).flatten();
-                Turn::No { target, holder, give_back, find_me }
+                Turn::No(Box::new(Taken { target, holder, give_back, find_me }))
             }
         }
     }

@@ -128,25 +128,26 @@ impl Teller<'_> {
             Identity::App => {
                 let run = self.run(status, state, &None);
                 let (sha, external_id) = (run.sha.clone(), run.external_id.clone());
-                match self.hear(Ask::FindCheckRun { sha, external_id }, None)? {
-                    Reply::CheckRun(None) => Ok(Told::Already),
-                    Reply::CheckRun(Some(CheckRunRef { state: CheckState::Completed(_), .. })) => {
-                        Ok(Told::Already)
-                    }
-                    Reply::CheckRun(Some(found)) => self.update(found.id, &run),
-                    _ => Err(self.mismatch(Ask::Access)),
+                let heard = self.hear(Ask::FindCheckRun { sha, external_id }, None)?;
+                let Reply::CheckRun(found) = heard else { return Err(self.mismatch(Ask::Access)) };
+                match found {
+                    None | Some(CheckRunRef { state: CheckState::Completed(_), .. }) => Ok(Told::Already),
+                    Some(found) => self.update(found.id, &run),
                 }
             }
         }
     }
 
     fn create(&self, run: &CheckRun) -> Stop<Told> {
-        match self.hear(Ask::CreateCheckRun(run.clone()), None)? {
-            Reply::CheckRun(Some(made)) if made.state == run.state => Ok(self.told(Some(made.id), run.state)),
-            // It was there already, from before a crash or a lost answer.
-            Reply::CheckRun(Some(found)) => self.update(found.id, run),
-            _ => Err(self.mismatch(Ask::CreateCheckRun(run.clone()))),
+        let ask = Ask::CreateCheckRun(run.clone());
+        let Reply::CheckRun(Some(made)) = self.hear(ask.clone(), None)? else {
+            return Err(self.mismatch(ask));
+        };
+        if made.state == run.state {
+            return Ok(self.told(Some(made.id), run.state));
         }
+        // It was there already, from before a crash or a lost answer.
+        self.update(made.id, run)
     }
 
     fn update(&self, id: i64, run: &CheckRun) -> Stop<Told> {
@@ -251,10 +252,8 @@ impl Teller<'_> {
     }
 
     fn identity(&self, access: Stop<Reply>) -> Stop<Identity> {
-        match access? {
-            Reply::Access(access) => Ok(access.identity),
-            _ => Err(self.mismatch(Ask::Access)),
-        }
+        let Reply::Access(access) = access? else { return Err(self.mismatch(Ask::Access)) };
+        Ok(access.identity)
     }
 
     /// What GitHub answered; asked for together with `also` where it was not asked yet.

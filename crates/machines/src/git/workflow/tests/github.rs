@@ -105,19 +105,24 @@ impl Case {
     /// Everything that was written at GitHub: what, and in which state.
     fn told(&self) -> Vec<String> {
         let told = self.cluster.calls.iter().filter(|call| call.is_write()).filter_map(ask);
-        told.map(|ask| match ask {
-            Ask::CreateCheckRun(run) => format!("create {}", run.state),
-            Ask::UpdateCheckRun { id, run } => format!("update {id} {}", run.state),
-            Ask::SetStatus(status) => format!("status {:?}", status.state),
-            other => panic!("{other:?}"),
+        told.map(|ask| {
+            if let Ask::CreateCheckRun(run) = ask {
+                format!("create {}", run.state)
+            } else if let Ask::UpdateCheckRun { id, run } = ask {
+                format!("update {id} {}", run.state)
+            } else if let Ask::SetStatus(status) = ask {
+                format!("status {:?}", status.state)
+            } else {
+                panic!("{ask:?}")
+            }
         })
         .collect()
     }
 
     fn last_run(&self) -> CheckRun {
-        let runs = self.cluster.calls.iter().rev().filter_map(ask).find_map(|ask| match ask {
-            Ask::CreateCheckRun(run) | Ask::UpdateCheckRun { run, .. } => Some(run.clone()),
-            _ => None,
+        let runs = self.cluster.calls.iter().rev().filter_map(ask).find_map(|ask| {
+            let (Ask::CreateCheckRun(run) | Ask::UpdateCheckRun { run, .. }) = ask else { return None };
+            Some(run.clone())
         });
         runs.unwrap()
     }
@@ -316,9 +321,9 @@ fn with_a_token_commit_statuses_are_set_instead() {
     case.cluster.advance(RUNNING_AFTER);
     let case = case.settle().job_says(FAILED);
     assert_eq!(case.told(), ["status Pending", "status Failure"]);
-    let status = case.cluster.calls.iter().rev().filter_map(ask).find_map(|ask| match ask {
-        Ask::SetStatus(status) => Some(status.clone()),
-        _ => None,
+    let status = case.cluster.calls.iter().rev().filter_map(ask).find_map(|ask| {
+        let Ask::SetStatus(status) = ask else { return None };
+        Some(status.clone())
     });
     let status = status.unwrap();
     assert_eq!((status.context.as_str(), status.state), ("Plan(envs/prod)", StatusState::Failure));
