@@ -23,7 +23,8 @@ const ROUNDS: usize = 7;
 
 fn main() -> Result<(), serde_json::Error> {
     let files: Vec<ChangedFile> = (0..FILES).map(file).collect();
-    let sorts: [(&str, fn(usize) -> String); 5] = [
+    type Sort = (&'static str, fn(usize) -> String);
+    let sorts: [Sort; 5] = [
         ("folders", |n| format!("modules/team-x{n}/**/*.tf")),
         ("anywhere", |n| format!("**/svc-{n}/**/*.tf")),
         ("endings", |n| format!("**/*.ext{n}")),

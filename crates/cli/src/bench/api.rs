@@ -285,7 +285,7 @@ impl<'a> Bench<'a> {
         }
         let make = move |at: usize| {
             let status = json!({"status": {"phase": "Running", "round": at, "observedGeneration": 1,
-                "conditions": [{"type": "Ready", "status": if at % 2 == 0 { "True" } else { "False" },
+                "conditions": [{"type": "Ready", "status": if at.is_multiple_of(2) { "True" } else { "False" },
                     "reason": "Measured", "message": format!("round {at}"),
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
             Ask::patch(

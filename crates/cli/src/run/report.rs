@@ -61,8 +61,10 @@ pub(super) fn say(schedule: &Schedule, plan: &Plan, failed: &[FailedContainer], 
 pub(super) fn json(schedule: &Schedule, plan: &Plan, failed: &[FailedContainer]) -> Value {
     let runs: Vec<Value> = schedule.runs().iter().map(|run| run_json(run, failed)).collect();
     let mut all = plan.json();
-    all["runs"] = runs.into();
-    all["succeeded"] = (schedule.succeeded() && !plan.has_malformed()).into();
+    if let Some(all) = all.as_object_mut() {
+        all.insert("runs".to_owned(), runs.into());
+        all.insert("succeeded".to_owned(), (schedule.succeeded() && !plan.has_malformed()).into());
+    }
     all
 }
 

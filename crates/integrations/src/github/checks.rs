@@ -24,10 +24,13 @@ const MAX_COMMITS: usize = 256;
 
 type ByExternalId = BTreeMap<String, CheckRunRef>;
 
+/// A count of uses, and each commit with the count at which it was used last.
+type Kept = (u64, BTreeMap<String, (u64, Arc<OfCommit>)>);
+
 /// Check runs of ours that are known, by commit; those used least lately go first.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    commits: Mutex<(u64, BTreeMap<String, (u64, Arc<OfCommit>)>)>,
+    commits: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]

@@ -67,8 +67,8 @@ fn what_changed_is_read() {
         (commit.brief.message.as_str(), commit.brief.author.as_deref()),
         ("Fix all the bugs", Some("octocat"))
     );
-    assert_eq!(commit.files.files, [file.clone()]);
-    assert_eq!(now(client.pull_files(1347)).unwrap().files, [file.clone()]);
+    assert_eq!(commit.files.files, std::slice::from_ref(&file));
+    assert_eq!(now(client.pull_files(1347)).unwrap().files, std::slice::from_ref(&file));
     assert_eq!(now(client.since_merge_base("master", "topic")).unwrap().files, [file]);
     let commits = now(client.commits("master", "topic")).unwrap();
     // The example has one commit, which is its own parent, and counts it as behind and as ahead.

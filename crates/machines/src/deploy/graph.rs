@@ -374,7 +374,7 @@ mod tests {
             }
             let running: Vec<usize> = (0..size).filter(|at| standing[*at] == Standing::Running).collect();
             let finishing = dice.next().unwrap() % (running.len() + 1);
-            let stay = dice.next().unwrap() % 3 == 0 && !waits;
+            let stay = dice.next().unwrap().is_multiple_of(3) && !waits;
             if let Some(at) = running.get(finishing.min(running.len().saturating_sub(1))).filter(|_| !stay) {
                 let bad = failing.contains(at);
                 standing[*at] = if bad { Standing::Failed } else { Standing::Done };

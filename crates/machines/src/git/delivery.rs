@@ -223,7 +223,7 @@ mod tests {
     use crate::object::Object;
     use pawl_api::meta::Kind;
 
-    fn body(extra: Value) -> Vec<u8> {
+    fn body(extra: &Value) -> Vec<u8> {
         let mut body = json!({"repository": {"name": "Infra", "owner": {"login": "Acme"}}});
         body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         body.to_string().into_bytes()
@@ -269,18 +269,18 @@ mod tests {
 
     #[test]
     fn a_push_nudges_every_repository_of_that_name_in_any_case_and_namespace() {
-        let delivery = read("push", &body(json!({}))).unwrap();
+        let delivery = read("push", &body(&json!({}))).unwrap();
         assert_eq!(written(&delivery), [format!("r-a {SYNC}"), format!("r-b {SYNC}")]);
     }
 
     #[test]
     fn a_rerequested_check_run_marks_its_workflow_under_the_delivery() {
         let check = json!({"action": "rerequested", "check_run": {"id": 41, "external_id": "w1/1"}});
-        let delivery = read("check_run", &body(check)).unwrap();
+        let delivery = read("check_run", &body(&check)).unwrap();
         assert_eq!(written(&delivery)[0], r#"w1 {"terrakojo.io/rerun":"41@d-1"}"#);
         // Whoever signs for one repository commands no other's Workflows.
         let foreign = json!({"action": "rerequested", "check_run": {"id": 41, "external_id": "foreign/1"}});
-        let delivery = read("check_run", &body(foreign)).unwrap();
+        let delivery = read("check_run", &body(&foreign)).unwrap();
         assert!(!written(&delivery).iter().any(|line| line.contains("rerun")));
     }
 
@@ -289,7 +289,7 @@ mod tests {
         let ask = |external_id: &str, sha: &str| {
             let check = json!({"action": "rerequested",
                 "check_run": {"id": 41, "external_id": external_id, "head_sha": sha}});
-            let all = written(&read("check_run", &body(check)).unwrap());
+            let all = written(&read("check_run", &body(&check)).unwrap());
             all.into_iter().filter(|line| line.contains("rerun")).collect::<Vec<_>>()
         };
         let (known, unknown) = ("0".repeat(40), "1".repeat(40));
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_rerequested_suite_marks_the_newest_attempt_of_each_unit() {
         let suite = json!({"action": "rerequested", "check_suite": {"head_sha": "0".repeat(40)}});
-        let delivery = read("check_suite", &body(suite)).unwrap();
+        let delivery = read("check_suite", &body(&suite)).unwrap();
         let reruns: Vec<String> =
             written(&delivery).into_iter().filter(|line| line.contains("rerun")).collect();
         assert_eq!(reruns, [r#"w2 {"terrakojo.io/rerun":"42@d-1"}"#]);
@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn our_own_check_runs_pings_and_unknown_events_ask_for_nothing() {
-        assert_eq!(read("check_run", &body(json!({"action": "completed"}))), Ok(Delivery::Unused));
+        assert_eq!(read("check_run", &body(&json!({"action": "completed"}))), Ok(Delivery::Unused));
         assert_eq!(read("ping", b"not json"), Ok(Delivery::Unused));
-        assert_eq!(read("star", &body(json!({}))), Ok(Delivery::Unused));
+        assert_eq!(read("star", &body(&json!({}))), Ok(Delivery::Unused));
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         for body in [&b"{"[..], b"[]", b"{\"repository\": 7}", b""] {
             assert!(read("push", body).unwrap_err().to_string().contains("no push delivery"));
         }
-        let missing = read("check_run", &body(json!({"action": "rerequested"}))).unwrap_err();
+        let missing = read("check_run", &body(&json!({"action": "rerequested"}))).unwrap_err();
         assert!(missing.to_string().contains("check_run"), "{missing}");
     }
 }

@@ -235,7 +235,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn a_workflow(status: Value) -> Workflow {
+    fn a_workflow(status: &Value) -> Workflow {
         parse(json!({
             "apiVersion": "terrakojo.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "w"},
             "spec": {"owner": "acme", "repository": "infra", "branch": "b", "sha": SHA, "template": "plan", "path": "net"},
@@ -243,7 +243,7 @@ mod tests {
         }))
     }
 
-    fn a_branch(status: Value) -> Branch {
+    fn a_branch(status: &Value) -> Branch {
         parse(json!({
             "apiVersion": "terrakojo.io/v1alpha1", "kind": "Branch", "metadata": {"name": "b"},
             "spec": {"owner": "acme", "repository": "infra", "name": "topic", "sha": SHA, "prNumber": 7},
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn i3_a_waiting_workflow_says_who_holds_it_and_what_would_change_that() {
-        let waits = a_workflow(json!({
+        let waits = a_workflow(&json!({
             "phase": "Pending", "reason": "TargetLocked", "message": "Workflow default/other holds the target",
             "gates": [
                 {"gate": "Validate", "verdict": "Passed", "reason": "Valid", "lookedAt": "the job"},
@@ -277,12 +277,12 @@ mod tests {
             told.contains("waits   Lock (TargetLocked): the Lease; it would go on with the end of"),
             "{told}"
         );
-        assert!(workflow("w", &a_workflow(Value::Null), &[]).contains("has not been looked at"));
+        assert!(workflow("w", &a_workflow(&Value::Null), &[]).contains("has not been looked at"));
     }
 
     #[test]
     fn i3_a_branch_says_of_every_template_why_it_runs_or_does_not() {
-        let evaluated = a_branch(json!({
+        let evaluated = a_branch(&json!({
             "evaluatedSha": SHA, "changedFileCount": 1, "changedFiles": ["docs/a.md"],
             "evaluations": [{"template": "plan", "workflows": 0, "reason": "NothingMatched",
                 "message": "1 file changed and does not match: docs/a.md"}],
@@ -292,24 +292,24 @@ mod tests {
             told.contains("pull request #7") && told.contains("plan  does not run: 1 file changed"),
             "{told}"
         );
-        assert!(branch("b", &a_branch(Value::Null), &[], &[]).contains("has not been evaluated"));
+        assert!(branch("b", &a_branch(&Value::Null), &[], &[]).contains("has not been evaluated"));
     }
 
     #[test]
     fn i3_a_path_is_followed_through_every_template_to_its_workflow() {
         let status = json!({"changedFiles": ["net/main.tf"], "changedFileCount": 1});
         let templates = [("plan".to_owned(), a_template("*/**"))];
-        let made = [("plan-1".to_owned(), a_workflow(json!({"phase": "Failed"})))];
-        let told = path("net/main.tf", &a_branch(status), false, &templates, &made);
+        let made = [("plan-1".to_owned(), a_workflow(&json!({"phase": "Failed"})))];
+        let told = path("net/main.tf", &a_branch(&status), false, &templates, &made);
         assert!(told.contains("plan  a change of it runs on net: Workflow plan-1 is Failed"), "{told}");
         let other = path(
             "docs/a.md",
-            &a_branch(Value::Null),
+            &a_branch(&Value::Null),
             false,
             &[("plan".to_owned(), a_template("net/**"))],
             &[],
         );
         assert!(other.contains("not among the changed files") && other.contains("does not match"), "{other}");
-        assert!(path("x", &a_branch(Value::Null), false, &[], &[]).contains("no WorkflowTemplate"));
+        assert!(path("x", &a_branch(&Value::Null), false, &[], &[]).contains("no WorkflowTemplate"));
     }
 }

@@ -93,7 +93,9 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
 }
 
 fn hold(spec: &mut Value) {
-    spec["suspend"] = json!(true);
+    if let Some(spec) = spec.as_object_mut() {
+        spec.insert("suspend".to_owned(), json!(true));
+    }
 }
 
 /// The patch that lets a held Job go; `None` when it was let go before, whatever people did to it since.

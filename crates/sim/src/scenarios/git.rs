@@ -146,6 +146,39 @@ pub(super) fn all() -> Vec<Scenario> {
             |ground| jobs(ground, 1).and_then(|()| concluded(ground, "pawl", "success")),
         ),
         on_github(
+            "git-cancel",
+            "Workflows with a workspace are cancelled by a comment of a member, and of nobody else",
+            || {
+                vec![
+                    system(),
+                    credentials(),
+                    template_with("plan", &["hang"], &json!({"workspace": {"enabled": true}})),
+                    repository(json!({"bootstrap": "cursor"})),
+                    Deed::on_github(|hub| {
+                        infra(hub, |infra| {
+                            infra.push("topic", &Change::new("a").put("net/a.tf", "1"));
+                            infra.open_pull(infra, "topic", "main", "alice", false);
+                        });
+                    })
+                    .when(synced),
+                    Deed::on_github(|hub| {
+                        infra(hub, |infra| {
+                            infra.comment(1, "mallory", "/cancel");
+                            infra.comment(1, "alice", "/cancel");
+                        });
+                    })
+                    .when(|ground| has_pull_request(ground) && all_workflows_are(ground, "Running", 1)),
+                ]
+            },
+            |ground| {
+                if all_workflows_are(ground, "Cancelled", 1) {
+                    Ok(())
+                } else {
+                    Err("something still runs".to_owned())
+                }
+            },
+        ),
+        on_github(
             "git-token",
             "with a token, commit statuses stand for check runs",
             || {
@@ -229,12 +262,16 @@ fn credentials() -> Deed {
 }
 
 fn workflow_template(name: &'static str, command: &[&str]) -> Deed {
+    template_with(name, command, &json!({}))
+}
+
+fn template_with(name: &'static str, command: &[&str], extra: &Value) -> Deed {
     let job = json!({"backoffLimit": 0, "template": template(command)});
-    Deed::create(
-        TEMPLATE,
-        json!({"metadata": {"name": name, "namespace": "default"},
-            "spec": {"displayName": "Plan", "match": {"paths": ["**/*.tf"]}, "job": job}}),
-    )
+    let mut spec = json!({"displayName": "Plan", "match": {"paths": ["**/*.tf"]}, "job": job});
+    if let (Some(spec), Some(extra)) = (spec.as_object_mut(), extra.as_object()) {
+        spec.extend(extra.clone());
+    }
+    Deed::create(TEMPLATE, json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec}))
 }
 
 fn repository(extra: Value) -> Deed {
@@ -249,6 +286,12 @@ fn repository(extra: Value) -> Deed {
 fn synced(ground: &Ground) -> bool {
     let repository = ground.get(&REPOSITORY, "default", "infra");
     repository.is_some_and(|repository| repository.status().get("synced") == Some(&Value::Bool(true)))
+}
+
+fn has_pull_request(ground: &Ground) -> bool {
+    ground
+        .all(&BRANCH)
+        .any(|branch| branch.raw().pointer("/spec/prNumber").and_then(Value::as_i64) == Some(1))
 }
 
 fn all_workflows_are(ground: &Ground, phase: &str, at_least: usize) -> bool {

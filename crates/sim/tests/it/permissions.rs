@@ -27,7 +27,11 @@ fn machines_use_exactly_the_rights_that_they_name() {
         }
         used.extend(campaign::rights(Simulator::Inner, &scenario, 1..=SEEDS));
     }
-    let of_interest = |(machine, _, resource): &(&str, &str, String)| {
+    let of_interest = |(machine, verb, resource): &(&str, &str, String)| {
+        // What is not watched is read only where its name turns out to be taken.
+        if *verb == "get" {
+            return false;
+        }
         // Events are the loop's; the right to block an owner's deletion is asked for by the API server, not by us.
         !resource.ends_with("/events") && !resource.ends_with("/finalizers") && !anything.contains(machine)
     };

@@ -95,7 +95,6 @@ const IMPURE: &[&str] = &[
     "tempfile",
     "tokio",
     "tower",
-    "uuid",
 ];
 
 /// The parts of `kube` that describe, and those alone.
