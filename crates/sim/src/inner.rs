@@ -50,6 +50,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// In a world with a GitHub the clock does not jump: there is one clock for all of it, and GitHub's is never set.
+    #[must_use]
+    pub fn fit_for(&self, scenario: &Scenario) -> Self {
+        let mut setup = self.clone();
+        if scenario.github.is_some() {
+            setup.faults.retain(|injection| !matches!(injection.fault, Fault::ClockJump { .. }));
+        }
+        setup
+    }
+
     /// One replica, no faults, first come first served: what every other run is compared with.
     pub fn plain() -> Self {
         Self { seed: 0, replicas: 1, faults: Vec::new(), guards: Guards::default(), keep_trace: false }
@@ -101,6 +111,7 @@ struct World<'a> {
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let setup = &setup.fit_for(scenario);
     let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let router = Arc::new(Router::new((scenario.machines)(setup.guards)));
     let ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);

@@ -36,6 +36,9 @@ use crate::scenario::Scenario;
 /// that a scenario sets.
 const SETTLED: Duration = Duration::from_mins(25);
 
+/// Longer than the Repositories of all scenarios wait between two polls.
+const POLLS: Duration = Duration::from_hours(2);
+
 /// A world that has not settled by then does not converge.
 const HORIZON: Duration = Duration::from_hours(24);
 
@@ -47,6 +50,7 @@ type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Runs a scenario once. Compared with the plain run only if `base` is given.
 pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
+    let setup = &setup.fit_for(scenario);
     let base = base.filter(|_| scenario.is_comparable(&setup.faults));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
@@ -103,7 +107,9 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
 async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<Violation> {
     let mut script: std::collections::VecDeque<_> = (scenario.script)().into();
     let start = Instant::now();
-    let settled = SETTLED + fault::set_back(&shared.setup.faults);
+    // What a webhook did not tell, the next poll finds out.
+    let polls = if scenario.github.is_some() { POLLS } else { Duration::ZERO };
+    let settled = SETTLED + polls + fault::set_back(&shared.setup.faults);
     let (mut seen, mut changed) = (ground.revision(), Instant::now());
     let mut mail = Mail::default();
     loop {
