@@ -339,13 +339,18 @@ mod tests {
     }
 
     #[test]
-    fn permissions_name_no_wildcard() {
+    fn permissions_name_no_wildcard_and_on_secrets_only_what_the_doors_use() {
         let all = manifests(&choices()).unwrap();
         let rules: Vec<&Value> =
             all.iter().filter_map(|manifest| manifest.get("rules")?.as_array()).flatten().collect();
         assert!(!rules.is_empty());
         for rule in rules {
             assert!(!rule.to_string().contains('*'), "{rule}");
+            // Credentials of GitHub are read; exports of deploy items are kept and watched.
+            if rule.to_string().contains("secrets") {
+                let verbs = serde_json::json!(["create", "delete", "get", "list", "patch", "watch"]);
+                assert_eq!(rule["verbs"], verbs, "{rule}");
+            }
         }
     }
 }
