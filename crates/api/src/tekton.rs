@@ -18,8 +18,9 @@ pub const TASK_RUN: Kind = Kind::of(GROUP, VERSION, "TaskRun", "taskruns", true)
 /// The one condition that says how a run fares.
 pub const SUCCEEDED: &str = "Succeeded";
 
-/// Values of `spec.status` with which a run is ended.
+/// Values of `spec.status` with which a run is held back or ended.
 pub mod cancel {
+    pub const PENDING: &str = "PipelineRunPending";
     pub const CANCELLED: &str = "Cancelled";
     pub const CANCELLED_RUN_FINALLY: &str = "CancelledRunFinally";
     pub const STOPPED_RUN_FINALLY: &str = "StoppedRunFinally";
