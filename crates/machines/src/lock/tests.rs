@@ -88,6 +88,33 @@ fn the_first_takes_it_and_the_second_learns_who_has_it() {
 }
 
 #[test]
+fn a_lock_names_its_run_and_its_uid_as_soon_as_that_is_known() {
+    let mut cluster = cluster();
+    assert_eq!(settle(&mut cluster, "a", &[WEB]), Claim::Have);
+    let run = |cluster: &Cluster| match read(Some(&lease(cluster, WEB))) {
+        Lock::Held(holder) => holder.run.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((run(&cluster).key.name.as_str(), run(&cluster).uid.as_str()), ("run-a", ""));
+    let mut me = holder("a");
+    me.run.as_mut().unwrap().uid = "configmap-run-a".to_owned();
+    let lease_of = |world: &World| {
+        let world = world.clone();
+        move |key: &Key| world.get(&LEASE, key)
+    };
+    let again = |cluster: &Cluster, me: &Holder| {
+        claim(SYSTEM, &[target(WEB)], lease_of(&cluster.world), me, &Marks::new(), now())
+    };
+    let Claim::Take(steps) = again(&cluster, &me) else { panic!("the UID is not on the lock yet") };
+    let (plan, basis) = plan(&cluster, "a", steps);
+    assert!(cluster.apply(plan, basis, usize::MAX).failure.is_none());
+    assert_eq!(run(&cluster).uid, "configmap-run-a");
+    // Neither who knows as much nor who knows less writes again.
+    assert_eq!(again(&cluster, &me), Claim::Have);
+    assert_eq!(again(&cluster, &holder("a")), Claim::Have);
+}
+
+#[test]
 fn all_or_none_what_was_taken_is_given_back_when_another_is_busy() {
     let mut cluster = cluster();
     assert_eq!(settle(&mut cluster, "a", &[DB]), Claim::Have);
