@@ -251,7 +251,8 @@ impl Remembered {
         if self.block.is_some() || self.failures > 0 {
             return None;
         }
-        let success = self.last_success.as_ref().map(|last| later(last.completed_at.0, last.cooldown.max(KEPT)));
+        let success =
+            self.last_success.as_ref().map(|last| later(last.completed_at.0, last.cooldown.max(KEPT)));
         let clearance = self.clearance.as_ref().map(|clearance| later(clearance.at.0, KEPT));
         success.max(clearance).or(Some(Timestamp::MIN))
     }
@@ -259,7 +260,8 @@ impl Remembered {
     /// What is forgotten first when there is too much: the smallest.
     fn weight(&self) -> (bool, bool, Option<Timestamp>) {
         let success = self.last_success.as_ref().map(|last| last.completed_at.0);
-        let failure = self.block.as_ref().map(|block| block.failed_at.0).or(self.failed_at.as_ref().map(|at| at.0));
+        let failure =
+            self.block.as_ref().map(|block| block.failed_at.0).or(self.failed_at.as_ref().map(|at| at.0));
         (self.block.is_some(), self.failures > 0, success.max(failure))
     }
 }
@@ -305,9 +307,9 @@ mod tests {
 
     /// May `w` be run at a second, after these ends of it?
     fn check(ends: &[(Ended<'_>, i64)], now: i64) -> String {
-        let memory = ends.iter().fold(Memory::default(), |memory, (ended, second)| {
-            memory.after("w", ME, *ended, at(*second))
-        });
+        let memory = ends
+            .iter()
+            .fold(Memory::default(), |memory, (ended, second)| memory.after("w", ME, *ended, at(*second)));
         told(&memory, "w", FIVE, now)
     }
 
@@ -377,7 +379,10 @@ mod tests {
         assert_eq!(told(&memory, "w", FIVE, 1), "yes");
         assert_eq!(told(&memory, "v", FIVE, 1), "yes");
         let clearance = memory.get("w").unwrap().clearance.clone().unwrap();
-        assert_eq!((clearance.by.as_str(), clearance.of.as_deref(), clearance.used), ("ada", Some("u1"), false));
+        assert_eq!(
+            (clearance.by.as_str(), clearance.of.as_deref(), clearance.used),
+            ("ada", Some("u1"), false)
+        );
         let memory = memory.after("w", ME, Ended::BeforeExecution, at(2));
         assert!(memory.get("w").unwrap().clearance.as_ref().unwrap().used);
     }

@@ -148,7 +148,8 @@ impl Run {
         match self {
             // A run that was never let go has no finally to run: it is taken away.
             Self::Pipeline(_, run) if !self.is_held() => {
-                let asked = run.spec.status.as_deref().is_some_and(|status| status != tekton::cancel::PENDING);
+                let asked =
+                    run.spec.status.as_deref().is_some_and(|status| status != tekton::cancel::PENDING);
                 let patch = json!({"spec": {"status": tekton::cancel::CANCELLED_RUN_FINALLY}});
                 (!asked && !object.is_deleting()).then(|| patch_of(object, patch))
             }
@@ -180,9 +181,12 @@ pub(super) fn confirm_gone(run: &Reference) -> Vec<Step> {
     steps
 }
 
-/// The kinds whose objects may still act for a run that is gone.
-pub(super) fn actors(kind: &Kind) -> &'static [Kind] {
-    if *kind == JOB { &[POD] } else { &[TASK_RUN] }
+/// The kind whose objects may still act for a run that is gone.
+pub(super) fn actors(engine: Engine) -> Kind {
+    match engine {
+        Engine::Tekton => TASK_RUN,
+        Engine::Job => POD,
+    }
 }
 
 /// Makes the run, held.
@@ -247,7 +251,12 @@ fn pipeline_run(spec: &WorkflowExecutionSpec, target: &Target) -> Value {
     })
 }
 
-fn job(spec: &WorkflowExecutionSpec, target: &Target, labels: &Map<String, Value>, annotations: &Value) -> Value {
+fn job(
+    spec: &WorkflowExecutionSpec,
+    target: &Target,
+    labels: &Map<String, Value>,
+    annotations: &Value,
+) -> Value {
     // What is in a parameter may come from an alert: Kubernetes would expand `$(SECRET)` in it (I10).
     let env: Vec<Value> = parameters(spec, target)
         .map(|(name, value)| json!({"name": name, "value": value.replace('$', "$$")}))
@@ -299,10 +308,11 @@ fn of_pipeline(run: &PipelineRun) -> Standing {
     let Some(condition) = run.succeeded() else {
         return Standing::Going(PipelineRunSummary { status: "Unknown".to_owned(), ..Default::default() });
     };
-    let [completed, incomplete, skipped] =
-        ["Tasks Completed: ", "Incomplete: ", "Skipped: "].map(|before| number_after(&condition.message, before));
+    let [completed, incomplete, skipped] = ["Tasks Completed: ", "Incomplete: ", "Skipped: "]
+        .map(|before| number_after(&condition.message, before));
     let children = run.status.as_ref().map_or(0, |status| status.child_references.len());
-    let counted = completed.unwrap_or_default() + incomplete.unwrap_or_default() + skipped.unwrap_or_default();
+    let counted =
+        completed.unwrap_or_default() + incomplete.unwrap_or_default() + skipped.unwrap_or_default();
     let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let summary = PipelineRunSummary {
         status: condition.status.clone(),
@@ -321,7 +331,8 @@ fn of_pipeline(run: &PipelineRun) -> Standing {
 /// Tekton counts its tasks in the message of the condition, and nowhere else.
 fn number_after(message: &str, before: &str) -> Option<i32> {
     let (_, rest) = message.split_once(before)?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| rest.get(..end).unwrap_or_default());
+    let digits =
+        rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| rest.get(..end).unwrap_or_default());
     digits.parse().ok()
 }
 

@@ -106,10 +106,16 @@ fn hint(reason: Reason) -> &'static str {
         Reason::OomKilled => "It needed more memory than it may use.",
         Reason::DeadlineExceeded => "A task took longer than it may.",
         Reason::Timeout => "It took longer than the execution may.",
-        Reason::Forbidden => "It is not allowed to do that: look at the permissions of its ServiceAccount and namespace.",
+        Reason::Forbidden => {
+            "It is not allowed to do that: look at the permissions of its ServiceAccount and namespace."
+        }
         Reason::ResourceExhausted => "The cluster or a quota had no room for it.",
-        Reason::ImagePullBackOff => "Its image could not be pulled: look at the reference and at the credentials.",
-        Reason::ConfigurationError => "It is not set up in a way that can be run: look at the bundle and its parameters.",
+        Reason::ImagePullBackOff => {
+            "Its image could not be pulled: look at the reference and at the credentials."
+        }
+        Reason::ConfigurationError => {
+            "It is not set up in a way that can be run: look at the bundle and its parameters."
+        }
         Reason::PipelineRunCreationFailed => "Its run could not be made.",
         Reason::PipelineRunDeleted => "Its run was deleted by somebody before its result was known.",
         Reason::ValidationError => "What was asked for is not valid.",
@@ -242,7 +248,8 @@ fn has_begun(task: &TaskRun) -> bool {
 }
 
 fn step_has_begun(step: &StepState) -> bool {
-    const NEVER_STARTED: [&str; 3] = ["TaskRunImagePullFailed", "ImagePullBackOff", "CreateContainerConfigError"];
+    const NEVER_STARTED: [&str; 3] =
+        ["TaskRunImagePullFailed", "ImagePullBackOff", "CreateContainerConfigError"];
     let ended = step.terminated.as_ref();
     step.running.is_some() || ended.is_some_and(|ended| !NEVER_STARTED.contains(&ended.reason.as_str()))
 }
@@ -253,7 +260,8 @@ fn is_cancelled(task: &TaskRun) -> bool {
 
 /// What the pipeline calls a TaskRun.
 fn task_name(task: &TaskRun) -> &str {
-    let label = task.metadata.labels.as_ref().and_then(|labels| labels.get(pawl_api::tekton::labels::PIPELINE_TASK));
+    let label =
+        task.metadata.labels.as_ref().and_then(|labels| labels.get(pawl_api::tekton::labels::PIPELINE_TASK));
     label.or(task.metadata.name.as_ref()).map(String::as_str).unwrap_or_default()
 }
 
@@ -278,7 +286,10 @@ fn of_job(job: &Job, pods: &[Arc<Object>]) -> Option<Failure> {
         return Some(Failure::plain(Reason::Timeout, message, true));
     }
     if let Some((pod, told)) = pods.iter().find_map(evicted) {
-        return Some(Failure { task: Some((pod, None)), ..Failure::plain(Reason::ResourceExhausted, told, true) });
+        return Some(Failure {
+            task: Some((pod, None)),
+            ..Failure::plain(Reason::ResourceExhausted, told, true)
+        });
     }
     let containers = following::containers(pods);
     let culprit = following::culprit(&containers)?;
@@ -358,7 +369,8 @@ mod tests {
     #[test]
     fn the_recorded_failures_of_tekton_are_told_apart() {
         use Reason::{Cancelled, ConfigurationError, ImagePullBackOff, OomKilled, TaskRunFailed, Timeout};
-        type Row = (&'static str, Reason, Option<(&'static str, i32)>, Option<&'static str>, Option<i32>, bool);
+        type Row =
+            (&'static str, Reason, Option<(&'static str, i32)>, Option<&'static str>, Option<i32>, bool);
         let table: [Row; 10] = [
             ("fail-first", TaskRunFailed, Some(("fail-a", 0)), Some("s1"), Some(1), true),
             ("fail-parallel", TaskRunFailed, Some(("fail-a", 0)), Some("s1"), Some(1), true),
