@@ -64,7 +64,7 @@ impl Identity {
     }
 
     /// As reviews show it.
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut out = Map::new();
         for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
             if !text.is_empty() {
