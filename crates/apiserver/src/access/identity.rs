@@ -59,7 +59,7 @@ impl Identity {
     }
 
     /// Whether no role needs to be asked.
-    pub(super) fn is_master(&self) -> bool {
+    pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 

@@ -89,7 +89,7 @@ pub(super) fn place(
             }
             return Ok(Outcome { answer: Answer::Value(201, object), warnings });
         }
-        let stored = settled(core.store.put(&resource.table, Expect::Absent, draft))?;
+        let stored = settled(core.store.put_while(call.basis, &resource.table, Expect::Absent, draft))?;
         if let Some(stored) = stored {
             return Ok(Outcome { answer: Answer::Object(201, stored), warnings });
         }

@@ -152,14 +152,16 @@ fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<(Remo
             return Ok(Some(Removed::Dry(dry)));
         }
         if complete {
-            let gone = settled(core.store.delete(&resource.table, &key, head.revision, None))?;
+            let gone = core.store.delete_while(call.basis, &resource.table, &key, head.revision, None);
+            let gone = settled(gone)?;
             return Ok(gone.map(Removed::Gone));
         }
         let draft = create::draft(call, &new)?;
         if draft.same_as(&head) {
             return Ok(Some(Removed::Going(head)));
         }
-        let put = settled(core.store.put(&resource.table, Expect::Revision(head.revision), draft))?;
+        let expect = Expect::Revision(head.revision);
+        let put = settled(core.store.put_while(call.basis, &resource.table, expect, draft))?;
         Ok(put.map(Removed::Going))
     })?;
     match &removed {
@@ -233,6 +235,7 @@ fn clear_definition(core: &Core, definition: &Object) {
             body: &[],
             content_type: "",
             user_agent: "",
+            basis: None,
         };
         // An object that cannot be deleted now keeps its definition; its own deletion finishes both.
         let options = DeleteOptions { admitted: true, ..DeleteOptions::default() };

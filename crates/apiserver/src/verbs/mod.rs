@@ -34,7 +34,7 @@ use crate::env::Env;
 use crate::http::{OpenWatches, Query};
 use crate::resources::{Registry, Resource, crd};
 use crate::status::Status;
-use crate::store::{CommitError, Object, Store};
+use crate::store::{Basis, CommitError, Object, Store};
 use crate::watch::WatchRequest;
 
 /// What all verbs share.
@@ -66,6 +66,8 @@ pub(crate) struct Call<'a> {
     pub(crate) content_type: &'a str,
     /// With what they ask: the field manager of those who name none.
     pub(crate) user_agent: &'a str,
+    /// What a create or delete was decided on: it counts only while that is as it was.
+    pub(crate) basis: Option<&'a Basis>,
 }
 
 /// What is to be done.
@@ -286,6 +288,7 @@ fn settled(result: Result<Arc<Object>, CommitError>) -> Result<Option<Arc<Object
     match result {
         Ok(object) => Ok(Some(object)),
         Err(CommitError::Raced(_)) => Ok(None),
+        Err(CommitError::Outdated) => Err(Status::outdated()),
         Err(CommitError::Failed(failed)) => Err(Status::internal(failed.to_string())),
     }
 }
