@@ -1,6 +1,9 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
 pub mod memory;
+pub mod remediation_request;
+#[cfg(test)]
+mod testing;
 pub mod workflow_execution;
 
 use crate::machine::AnyMachine;
@@ -12,5 +15,6 @@ pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
         system_namespace: system_namespace.to_owned(),
         ..workflow_execution::WorkflowExecutions::default()
     };
-    vec![AnyMachine::new(executions)]
+    let requests = remediation_request::RemediationRequests { system_namespace: system_namespace.to_owned() };
+    vec![AnyMachine::new(executions), AnyMachine::new(requests)]
 }
