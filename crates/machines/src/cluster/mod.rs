@@ -1,7 +1,9 @@
 //! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
 
+pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod disruption_budget;
 pub mod garbage;
 pub mod job;
 pub mod namespace;
@@ -20,6 +22,8 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(namespace::Namespaces),
         AnyMachine::new(job::Jobs),
         AnyMachine::new(job::orphans::OrphanPods),
+        AnyMachine::new(cron_job::CronJobs),
+        AnyMachine::new(disruption_budget::DisruptionBudgets),
         AnyMachine::new(deployment::Deployments),
         AnyMachine::new(replica_set::ReplicaSets),
         AnyMachine::new(stateful_set::StatefulSets),
