@@ -2,6 +2,7 @@ use super::*;
 use crate::deploy::testing::{Case, key};
 use crate::machine::AnyMachine;
 use pawl_api::deploy::{deploy_item, labels, types};
+use serde_json::Value;
 use std::time::Duration;
 
 /// An Installation of this name with this blueprint and the rest of its spec.
@@ -12,7 +13,7 @@ fn put(case: &mut Case, name: &str, blueprint: &str, mut spec: Value) {
 
 fn case(blueprint: &str, spec: Value) -> Case {
     let mut case = Case::empty();
-    case.machines.insert(0, AnyMachine::new(Installations));
+    case.machines.insert(0, AnyMachine::new(Installations::default()));
     put(&mut case, "e", blueprint, spec);
     case.settle();
     case
@@ -110,6 +111,7 @@ deployExecutions:
   type: GoTemplate
   template: |
     deployItems: [{name: a, type: landscaper.gardener.cloud/mock, config: {export: {port: 7}}}]
+exports: [{name: port, type: data}]
 exportExecutions:
 - name: default
   type: GoTemplate
@@ -152,7 +154,11 @@ fn bad_blueprints_are_a_clear_failure_and_deletable() {
         (template("'{{'"), "TemplateError", "x"),
         (template("'deployItems: [{name: a}]'"), "BlueprintInvalid", "type"),
         ("deployExecutions: [{name: x, type: Spiff, template: ''}]".to_owned(), "BlueprintInvalid", "Spiff"),
-        ("deployExecutions: [{name: x, file: gone.yaml}]".to_owned(), "BlueprintInvalid", "gone.yaml"),
+        (
+            "deployExecutions: [{name: x, type: GoTemplate, file: gone.yaml}]".to_owned(),
+            "BlueprintInvalid",
+            "gone.yaml",
+        ),
         ("subinstallations: [{apiVersion: x}]".to_owned(), "BlueprintInvalid", "subinstallations"),
     ] {
         let mut case = case(&blueprint, json!({}));
