@@ -476,4 +476,6 @@ fn interrupt(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> 
 }
 
 #[cfg(test)]
+mod subtests;
+#[cfg(test)]
 mod tests;
