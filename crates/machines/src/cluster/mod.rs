@@ -5,11 +5,14 @@ pub mod deployment;
 pub mod garbage;
 pub mod job;
 pub mod namespace;
+pub mod pipeline_run;
 mod replica;
 pub mod replica_set;
 mod revision;
 pub mod service_account;
 pub mod stateful_set;
+pub mod task_run;
+pub mod tekton;
 
 use crate::machine::AnyMachine;
 
@@ -25,5 +28,7 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(stateful_set::StatefulSets),
         AnyMachine::new(daemon_set::DaemonSets),
         AnyMachine::new(service_account::ServiceAccounts),
+        AnyMachine::new(pipeline_run::PipelineRuns),
+        AnyMachine::new(task_run::TaskRuns),
     ]
 }
