@@ -21,6 +21,7 @@ pub mod logs;
 mod machine;
 pub mod node;
 pub mod oci;
+mod order;
 pub mod plan;
 mod process;
 mod quantity;

@@ -1,4 +1,5 @@
-//! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds.
+//! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds and of
+//! Tekton's.
 
 pub mod daemon_set;
 pub mod deployment;
@@ -16,7 +17,12 @@ pub mod tekton;
 
 use crate::machine::AnyMachine;
 
-/// All of them, for a server that has none of its own.
+/// Those of Tekton's kinds, for a server that serves them and has no Tekton.
+pub fn tekton_machines() -> Vec<AnyMachine> {
+    vec![AnyMachine::new(pipeline_run::PipelineRuns), AnyMachine::new(task_run::TaskRuns)]
+}
+
+/// All of Kubernetes' own, for a server that has none.
 pub fn machines() -> Vec<AnyMachine> {
     vec![
         AnyMachine::new(garbage::Garbage),
@@ -28,7 +34,5 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(stateful_set::StatefulSets),
         AnyMachine::new(daemon_set::DaemonSets),
         AnyMachine::new(service_account::ServiceAccounts),
-        AnyMachine::new(pipeline_run::PipelineRuns),
-        AnyMachine::new(task_run::TaskRuns),
     ]
 }
