@@ -5,6 +5,7 @@
 //! are plain functions, so the loop, both simulators and the tests run the very same code.
 
 pub mod apply;
+pub mod audit;
 pub mod backoff;
 pub mod cache;
 pub mod cluster;

@@ -188,6 +188,8 @@ reasons! {
     SiblingImports = "SiblingImports",
     SubinstallationFailed = "SubinstallationFailed",
     ExecutionPending = "ExecutionPending",
+    /// A manifest has keys that nobody reads.
+    KeysIgnored = "KeysIgnored",
 
     // WorkflowExecution: why it was skipped.
     ResourceBusy = "ResourceBusy",
