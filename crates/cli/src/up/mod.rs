@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, SYSTEM_NAMESPACE, stopping.clone()).await?;
     let served = tokio::spawn(pawl_apiserver::serve(
         listener,
         server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
