@@ -2,11 +2,13 @@
 
 mod bench;
 mod bundles;
+mod cancel;
 mod cluster;
 mod crds;
 mod doors;
 mod explain;
 mod install;
+mod locks;
 mod logging;
 mod match_paths;
 mod operator;
@@ -48,6 +50,14 @@ enum Command {
     Up(up::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
+    /// Say who holds which target, since when, and who waits for it.
+    Locks(locks::ListArgs),
+    /// Take a target's lock away from whoever holds it: the last resort, recorded with your name.
+    Unlock(locks::UnlockArgs),
+    /// Let a workflow run again on a target after it failed there, once somebody has looked at it.
+    ClearBlock(locks::ClearArgs),
+    /// Stop a WorkflowExecution or a RemediationRequest.
+    Cancel(cancel::Args),
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
     Run(run::Args),
@@ -111,6 +121,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
+        Command::Locks(args) => runtime()?.block_on(locks::list(&args, &mut Stdout))?,
+        Command::Unlock(args) => runtime()?.block_on(locks::unlock(&args, &mut Stdout))?,
+        Command::ClearBlock(args) => runtime()?.block_on(locks::clear_block(&args, &mut Stdout))?,
+        Command::Cancel(args) => runtime()?.block_on(cancel::run(&args, &mut Stdout))?,
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),

@@ -161,25 +161,25 @@ pub fn path(
 }
 
 #[derive(Default)]
-struct Story {
-    text: String,
+pub(crate) struct Story {
+    pub(crate) text: String,
 }
 
 impl Story {
-    fn line(&mut self, words: std::fmt::Arguments<'_>) {
+    pub(crate) fn line(&mut self, words: std::fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{words}");
     }
 
-    fn heading(&mut self, words: &str) {
+    pub(crate) fn heading(&mut self, words: &str) {
         self.line(format_args!("\n{words}"));
     }
 
-    fn item(&mut self, name: &str, words: &str) {
+    pub(crate) fn item(&mut self, name: &str, words: &str) {
         self.line(format_args!("  {name}  {words}"));
     }
 
-    fn gates(&mut self, gates: &[Gate]) {
+    pub(crate) fn gates(&mut self, gates: &[Gate]) {
         if gates.is_empty() {
             return;
         }
@@ -199,7 +199,7 @@ impl Story {
         }
     }
 
-    fn conditions(&mut self, conditions: &[Condition]) {
+    pub(crate) fn conditions(&mut self, conditions: &[Condition]) {
         if conditions.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Story {
         }
     }
 
-    fn happened(&mut self, happened: &[Happened]) {
+    pub(crate) fn happened(&mut self, happened: &[Happened]) {
         if happened.is_empty() {
             return;
         }

@@ -1,6 +1,7 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
 pub mod alerts;
+pub mod explain;
 pub mod memory;
 pub mod remediation_playbook;
 pub mod remediation_request;
