@@ -6,24 +6,34 @@ use futures::future::BoxFuture;
 use pawl_engine::outside::Outside;
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
+use pawl_engine::metrics::Metrics;
 use pawl_integrations::github::transport::Transport;
 use pawl_integrations::{github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
-/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub.
-pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let wire = Wire::new(client.clone());
-    let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
-    let github = github::Port::new(Arc::clone(&secrets), transport, clock);
-    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets) })
+/// Every port there is.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    github: Arc<github::Port>,
+    logs: logs::Port,
 }
 
-#[derive(Debug)]
-struct Ports {
-    github: github::Port,
-    logs: logs::Port,
+impl Ports {
+    /// `client` reads Secrets and logs; `transport` leads to GitHub.
+    pub(crate) fn new(client: &kube::Client, transport: Transport) -> Arc<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let wire = Wire::new(client.clone());
+        let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
+        let github = Arc::new(github::Port::new(Arc::clone(&secrets), transport, clock));
+        Arc::new(Self { github, logs: logs::Port::new(wire, secrets) })
+    }
+
+    /// Shows in the loop's own metrics what each Repository costs at GitHub.
+    pub(crate) fn measure(&self, metrics: &Metrics) {
+        let github = Arc::clone(&self.github);
+        metrics.with_registry(|registry| registry.register_collector(Box::new(github)));
+    }
 }
 
 impl Outside for Ports {
