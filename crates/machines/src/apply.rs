@@ -20,6 +20,8 @@ use crate::machine::BoundPlan;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Part, Propagation, Refusal, Severity, Step};
 
+mod heard;
+
 /// Where Events are written.
 pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true);
 
@@ -250,7 +252,7 @@ impl Applying {
         let attempt = self.attempt(&asked);
         let reply = match answer {
             Answer::Lost(problem) => Err(Failure::unanswered(attempt, problem)),
-            Answer::Received { code: 200..300, body, .. } => match serde_json::from_slice::<Value>(body) {
+            Answer::Received { code: 200..300, body, .. } => match heard::read(body) {
                 Ok(value) if value.get("kind").is_some() => Ok(value),
                 Ok(_) => Err(Failure::unanswered(attempt, "the answer has no kind")),
                 Err(error) => Err(Failure::unanswered(attempt, format!("the answer is not JSON: {error}"))),

@@ -113,9 +113,10 @@ pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
         let marked = view.labelled(&workflow::KIND, WAITS_FOR, hash);
         keys.extend(marked.iter().filter(|object| !is_over(object)).map(|object| object.key()));
         keys.extend(next_on_target(lease, view));
-    }
-    if let Some(repository) = lease.label(labels::REPO_UID) {
-        keys.extend(for_a_place(repository, view));
+        // Only who lets go frees a place.
+        if let Some(repository) = lease.label(labels::REPO_UID) {
+            keys.extend(for_a_place(repository, view));
+        }
     }
     keys
 }
