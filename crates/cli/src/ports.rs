@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::Outside;
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
-use pawl_engine::metrics::Metrics;
 use pawl_integrations::github::transport::Transport;
 use pawl_integrations::{github, logs};
 use pawl_machines::failure::Failure;

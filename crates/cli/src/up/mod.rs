@@ -23,13 +23,14 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
-use pawl_engine::{Engine, Outside, Stopped};
+use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use self::plane::Plane;
 use crate::ports::Ports;
+use crate::stop::Stop;
 use crate::terminal::Say;
 use crate::{doors, logging, stop, webhook};
 
@@ -44,9 +45,12 @@ pub(crate) struct Args {
     /// Where to write the kubeconfig; without it, into the data directory.
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
-    /// Start with a sample to watch.
+    /// Start with a sample to watch: a repository on a GitHub of its own, in this process. See `pawl demo`.
     #[arg(long)]
     demo: bool,
+    /// Serve /healthz, /readyz and /metrics here.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -73,6 +77,10 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
     let stopping = stop::requested()?;
     let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let measured = match args.metrics {
+        Some(address) => Some(measure(address, &engine, stopping.clone()).await?),
+        None => None,
+    };
     let kubeconfig = plane.kubeconfig.clone();
     let served = tokio::spawn(plane.serve(Some(Arc::new(LogsOf(runner.logs()))), stopping.clone()));
     let ran = tokio::spawn(runner.run(stopping.clone().wait()));
@@ -85,8 +93,11 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Some(webhook::Served { address, .. }) = &deliveries {
         say.line(&format!("  webhook     http://{address}/webhook"));
     }
+    if let Some(address) = measured {
+        say.line(&format!("  metrics     http://{address}/metrics"));
+    }
     if args.demo {
-        demo::start(&client, say).await?;
+        demo::start(&client, &engine, &args.data_dir, stopping.clone(), say).await?;
     }
     stopping.wait().await;
     say.line("stopping …");
@@ -111,6 +122,15 @@ fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Insta
         "  try         kubectl --kubeconfig {} get workflows -A --watch",
         kubeconfig.display()
     ));
+}
+
+/// Serves the loop's counters; where, in case any port would do.
+async fn measure(address: SocketAddr, engine: &Engine, stopping: Stop) -> anyhow::Result<SocketAddr> {
+    let bound = tokio::net::TcpListener::bind(address).await;
+    let listener = bound.with_context(|| format!("--metrics {address}: cannot be bound"))?;
+    let address = listener.local_addr()?;
+    tokio::spawn(health::serve(listener, engine.clone(), stopping.wait()));
+    Ok(address)
 }
 
 /// Where the locks are kept.

@@ -45,9 +45,8 @@ impl Plane {
                 .install_crd(serde_json::to_value(crd)?)
                 .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
         }
-        let listener = TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("--listen {listen}: cannot be bound"))?;
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: cannot be bound"))?;
         let address = listener.local_addr()?;
         let identity = Identity::load_or_make(&directory, address.ip())?;
         let kubeconfig = write_kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));

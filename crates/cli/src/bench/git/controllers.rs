@@ -11,15 +11,15 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use pawl_engine::{Engine, Outside, health};
 use pawl_integrations::github::transport;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use super::super::process::{Process, Usage};
 use super::stage::SYSTEM;
 use crate::ports::Ports;
 use crate::terminal::Say;
-use crate::{cluster, doors, logging};
+use crate::{cluster, doors, logging, loopback};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -103,10 +103,7 @@ impl Controllers {
 
     /// What its own counters say.
     pub(super) async fn done(&self) -> anyhow::Result<Done> {
-        let mut stream = TcpStream::connect(&self.address).await?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
+        let answer = loopback::ask(&self.address, "/metrics", None).await.context("the controllers")?;
         Ok(Done::read(&answer))
     }
 
@@ -123,7 +120,8 @@ impl Done {
         let counted = exposition.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("pawl_requests_total{")?.split_once("} ")?;
             let value = |name: &str| {
-                let quoted = labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))?;
+                let quoted =
+                    labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))?;
                 Some(quoted.strip_suffix('"')?.to_owned())
             };
             Some(((value("machine")?, value("method")?, value("code")?), count.trim().parse().ok()?))

@@ -74,7 +74,8 @@ async fn watch(client: kube::Client, ends: Arc<Mutex<Ends>>) {
         };
         let may_run = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
         let owner = job.metadata.owner_references.as_deref().and_then(<[_]>::first);
-        let (Some(uid), Some(name), true) = (owner.map(|owner| owner.uid.clone()), &job.metadata.name, may_run)
+        let (Some(uid), Some(name), true) =
+            (owner.map(|owner| owner.uid.clone()), &job.metadata.name, may_run)
         else {
             continue;
         };

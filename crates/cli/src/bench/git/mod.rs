@@ -113,19 +113,17 @@ async fn measure(args: &Args, stage: &Stage) -> anyhow::Result<Outcome> {
     let ready = started.elapsed();
     let seconds = Duration::from_secs(args.idle);
     tokio::time::sleep(seconds).await;
-    let restart =
-        Quiet { seconds, writes: controllers.done().await?.writes(), calls: stage.github.requests() - before };
+    let restart = Quiet {
+        seconds,
+        writes: controllers.done().await?.writes(),
+        calls: stage.github.requests() - before,
+    };
     controllers.stop().await?;
     Ok(Outcome { on: stage.told(), args: args.told(), load, idle, restart, ready, peak_bytes })
 }
 
 /// Pushes all branches, tells the Repository once, and waits for the last check to conclude.
-async fn push(
-    args: &Args,
-    stage: &Stage,
-    controllers: &Controllers,
-    ender: &Ender,
-) -> anyhow::Result<Load> {
+async fn push(args: &Args, stage: &Stage, controllers: &Controllers, ender: &Ender) -> anyhow::Result<Load> {
     stage.push(args);
     let (done, used, calls) = (controllers.done().await?, controllers.usage()?, stage.github.requests());
     let from = stage.github.journal().len();

@@ -160,7 +160,9 @@ impl Stage {
         let began = Instant::now();
         while self.api(&repository::KIND).get_opt(REPOSITORY).await?.is_some() {
             if began.elapsed() > GONE_WITHIN {
-                bail!("Repository {NAMESPACE}/{REPOSITORY} does not go; namespaces {NAMESPACE} and {SYSTEM} stay");
+                bail!(
+                    "Repository {NAMESPACE}/{REPOSITORY} does not go; namespaces {NAMESPACE} and {SYSTEM} stay"
+                );
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -11,8 +11,8 @@ use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflo
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
-use super::locking::occupied;
 use super::ahead::{commits, has_not_started, is_evaluated, queued, workflows_of};
+use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::git::account;
 use crate::lock::{self, LEASE, Lock, Place};
