@@ -353,7 +353,7 @@ impl Workflows {
                 let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
                 let mut plan = Plan { steps, ..Plan::rest() }
                     .then(Step::Create { kind: JOB, manifest, adopt })
-                    .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"));
+                    .note(job_created(observed));
                 plan.notes.extend(note);
                 plan
             }
@@ -362,6 +362,15 @@ impl Workflows {
                 unbuildable(observed, report, &error)
             }
         }
+    }
+}
+
+/// A commit makes many Jobs at a time: then its Branch tells of all of them.
+fn job_created(observed: &Observed) -> Note {
+    let note = Note::normal(Reason::JobCreated, "Created Job for Workflow");
+    match observed.branch.object() {
+        Some(branch) => note.together(branch.reference()),
+        None => note,
     }
 }
 
