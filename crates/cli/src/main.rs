@@ -4,10 +4,12 @@ mod bench;
 mod bundles;
 mod cluster;
 mod crds;
+mod demo;
 mod doors;
 mod explain;
 mod install;
 mod logging;
+mod loopback;
 mod match_paths;
 mod operator;
 mod ports;
@@ -46,6 +48,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Be somebody on the GitHub of `up --demo`: push, open a pull request, comment, see check runs.
+    Demo(demo::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
     /// Print the paths that a template's pattern matches.
@@ -110,6 +114,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Demo(args) => runtime()?.block_on(demo::run(&args, &mut Stdout))?,
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),

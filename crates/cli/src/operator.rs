@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use pawl_engine::{Engine, Stopped, health, leader};
+use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
-use crate::{cluster, doors, logging, ports, stop, webhook};
+use crate::ports::Ports;
+use crate::{cluster, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -41,13 +43,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
+    let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(ports::of(&client, transport::https()?, None))
+        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
         .build()?;
+    ports.measure(engine.metrics());
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
@@ -13,21 +14,34 @@ use pawl_machines::outside::{Call, Reply};
 
 use crate::bundles::Bundles;
 
-/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub; `bundles` to what the embedded
-/// runner of Tekton's kinds runs.
-pub(crate) fn of(client: &kube::Client, transport: Transport, bundles: Option<Bundles>) -> Arc<dyn Outside> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let wire = Wire::new(client.clone());
-    let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
-    let github = github::Port::new(Arc::clone(&secrets), transport, clock);
-    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets), bundles })
-}
-
+/// Every port there is.
 #[derive(Debug)]
-struct Ports {
-    github: github::Port,
+pub(crate) struct Ports {
+    github: Arc<github::Port>,
     logs: logs::Port,
     bundles: Option<Bundles>,
+}
+
+impl Ports {
+    /// `client` reads Secrets and logs; `transport` leads to GitHub.
+    pub(crate) fn new(client: &kube::Client, transport: Transport) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let wire = Wire::new(client.clone());
+        let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
+        let github = Arc::new(github::Port::new(Arc::clone(&secrets), transport, clock));
+        Self { github, logs: logs::Port::new(wire, secrets), bundles: None }
+    }
+
+    /// The same with what the embedded runner of Tekton's kinds runs.
+    pub(crate) fn with_bundles(self, bundles: Bundles) -> Self {
+        Self { bundles: Some(bundles), ..self }
+    }
+
+    /// Shows in the loop's own metrics what each Repository costs at GitHub.
+    pub(crate) fn measure(&self, metrics: &Metrics) {
+        let github = Arc::clone(&self.github);
+        metrics.with_registry(|registry| registry.register_collector(Box::new(github)));
+    }
 }
 
 impl Outside for Ports {

@@ -33,6 +33,7 @@ use crate::queue::{self, Queue, Work};
 use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
+use crate::scribe::{self, Scribe};
 use crate::wire::Wire;
 
 /// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go,
@@ -107,6 +108,7 @@ pub(crate) struct Core {
     pub(crate) work: Notify,
     pub(crate) memories: Mutex<BTreeMap<Work, Memory>>,
     pub(crate) reports: Reports,
+    pub(crate) scribe: Scribe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
     pub(crate) guards: Guards,
@@ -151,6 +153,7 @@ impl Engine {
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
+        helpers.spawn(Arc::clone(core).tell());
         let (leads, leading) = watch::channel(settings.election.is_none());
         let (stop, stopping) = watch::channel(false);
         // In a set of its own: if this future is dropped, the lease is no longer renewed either.
@@ -160,6 +163,7 @@ impl Engine {
             election.spawn(candidate.run(stopping));
         }
         let stopped = self.dispatch(shutdown, leading).await;
+        let _ = timeout(scribe::LAST_WORDS, core.tell_all()).await;
         stop.send_replace(true);
         // Giving the lease back is a courtesy, and bounded: the others then need not wait for it to expire.
         while election.join_next().await.is_some() {}
@@ -364,6 +368,7 @@ impl Builder {
             work: Notify::new(),
             memories: Mutex::default(),
             reports: Reports::default(),
+            scribe: Scribe::default(),
             metrics: Arc::default(),
             time: Time::new(clock),
             guards,

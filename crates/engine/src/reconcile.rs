@@ -21,7 +21,7 @@ use pawl_machines::apply::{Answer, Applying, Outcome, Written};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::outside::{Answers, Call};
-use pawl_machines::plan::{Refusal, Waiting, Wake};
+use pawl_machines::plan::{Note, Refusal, Waiting, Wake};
 use pawl_machines::view::{Input, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -233,6 +233,9 @@ impl Core {
     }
 
     async fn apply(&self, machine: &AnyMachine, plan: BoundPlan, me: &Arc<Object>) -> Result<Outcome, Error> {
+        let mut plan = plan;
+        let together = |note: &mut Note| note.together.is_some();
+        let gathered: Vec<Note> = plan.notes.extract_if(.., together).collect();
         let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
         while let Some(request) = applying.ask() {
             // What is sent is sent; but whoever no longer leads sends nothing new.
@@ -254,7 +257,12 @@ impl Core {
                 Err(lost) => applying.answer(Answer::Lost(&lost.to_string())),
             }
         }
-        Ok(applying.finish())
+        let outcome = applying.finish();
+        // As with any other Event: what was not done is not told.
+        if outcome.failure.is_none() && outcome.refusals.is_empty() {
+            gathered.into_iter().for_each(|note| self.scribe.gather(machine.name(), &me.reference(), note));
+        }
+        Ok(outcome)
     }
 
     /// Waits until the caches show what was written; what they have shown is awaited no more. Waiting is no work: the

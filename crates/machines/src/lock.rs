@@ -109,13 +109,12 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
 
 /// Reads a Lease.
 pub fn read_object(lease: &Object) -> Lock {
-    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
-    match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
-        Some(Ok(written)) => Lock::Held(Box::new(written.into())),
-        Some(Err(_)) => Lock::Unreadable(identity.to_owned()),
-        None if identity.is_empty() => Lock::Free,
-        None => Lock::Unreadable(identity.to_owned()),
+    let holder = lease.annotation(HOLDER);
+    if let Some(Ok(written)) = holder.map(serde_json::from_str::<Written>) {
+        return Lock::Held(Box::new(written.into()));
     }
+    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
+    if holder.is_none() && identity.is_empty() { Lock::Free } else { Lock::Unreadable(identity.to_owned()) }
 }
 
 /// The locks that a unit holds, in the order of their names. The watch of Leases must index [`UNIT`].

@@ -8,9 +8,11 @@
 //! | `watchers` | how long after a write do those who watch know? |
 //! | `process` | what did the server's process use? |
 //! | `report` | how are the rows told? |
+//! | `git` | how fast does a push become concluded check runs, and what does that cost? |
 
 mod api;
 mod client;
+mod git;
 mod load;
 mod process;
 mod report;
@@ -28,12 +30,21 @@ pub(crate) struct Args {
 enum What {
     /// Measure any Kubernetes API server: writes, reads, lists, watches, and what they cost it.
     Api(api::Args),
+    /// Measure the git door: pushes, Workflows, check runs, and what they cost the controllers.
+    Git(git::Args),
+    /// What `bench git` starts beside itself.
+    #[command(hide = true)]
+    Controllers(git::controllers::Args),
 }
 
-/// Runs on one thread: client and server share the machine, and what the client does not use the server can.
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match &args.what {
-        What::Api(args) => runtime.block_on(api::run(args, say)),
+        // On one thread: client and server share the machine, and what the client does not use the server can.
+        What::Api(args) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(api::run(args, say))
+        }
+        What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
+        What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
     }
 }

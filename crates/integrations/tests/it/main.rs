@@ -16,5 +16,6 @@ mod limits;
 mod port;
 mod reading;
 mod reporting;
+mod restart;
 mod socket;
 mod webhook;
