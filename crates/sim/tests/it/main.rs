@@ -9,4 +9,3 @@ mod oracles;
 mod permissions;
 mod regressions;
 mod restart;
-mod scratch;
