@@ -33,7 +33,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     logging::start(&args.logging, "warn")?;
     let client = cluster::for_controllers(Some(&args.kubeconfig)).await?;
-    let ports = Ports::new(&client, transport::https()?);
+    let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client)
         .machines(doors::machines(SYSTEM))
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
