@@ -18,6 +18,7 @@ pub mod machine;
 pub mod object;
 pub mod outside;
 pub mod plan;
+pub mod story;
 #[cfg(test)]
 mod testing;
 pub mod view;

@@ -313,6 +313,21 @@ fn interrupt_while_installing_and_twice() {
 }
 
 #[test]
+fn one_item_can_be_interrupted_whoever_deploys_it_and_the_others_go_on() {
+    let mut case = Case::of("a b c<a", &[("a", hangs()), ("b", json!({"delay": "30s"}))]);
+    case.settle().reconcile().check("Progressing", "");
+    let at = case.item_key("a");
+    let wish = json!({"metadata": {"annotations": {annotations::OPERATION: "interrupt"}}});
+    case.cluster.edit(&deploy_item::KIND, &at, &wish);
+    case.settle();
+    assert_eq!(case.phases(), "a=Failed b=Progressing c=-");
+    assert_eq!(case.item("a").unwrap()["status"]["lastError"]["reason"], "Interrupted");
+    case.wait(Duration::from_secs(31)).check("Failed", "DeployItemFailed");
+    // The wish does not meet the next job.
+    case.set_items("a b c<a", &[]).reconcile().check("Succeeded", "");
+}
+
+#[test]
 fn interrupt_while_deleting() {
     let mut case = done("a b<a");
     let at = case.item_key("b");
