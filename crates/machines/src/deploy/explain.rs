@@ -110,9 +110,14 @@ fn of_execution(story: &mut Story, view: &dyn View, object: &Arc<Object>) -> Opt
         story.line(format_args!("its items cannot be used: {invalid}"));
     }
     if let Some(counts) = &status.items {
+        let counted = counts.count_time.as_ref().map(|time| format!(" (counted {:.0})", time.0));
         story.line(format_args!(
-            "its items: {} succeeded, {} failed, {} running, {} waiting",
-            counts.succeeded, counts.failed, counts.running, counts.pending
+            "its items: {} succeeded, {} failed, {} running, {} waiting{}",
+            counts.succeeded,
+            counts.failed,
+            counts.running,
+            counts.pending,
+            counted.unwrap_or_default()
         ));
     }
     let orphans = view.owned(&deploy_item::KIND, object.uid());
@@ -205,7 +210,8 @@ mod tests {
     #[test]
     fn an_execution_tells_its_phase_its_items_and_what_each_of_them_waits_for() {
         let mut case = Case::of("a b<a", &[("a", json!({"hang": true}))]);
-        case.settle().reconcile();
+        // Counts are written at most once a second.
+        case.settle().reconcile().wait(std::time::Duration::from_secs(2));
         let object = case.cluster.world.get(&execution::KIND, &key("e")).unwrap();
         let happened =
             Happened { when: "12:00".into(), reason: "JobStarted".into(), note: "it began".into() };

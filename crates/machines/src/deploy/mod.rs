@@ -1,7 +1,7 @@
 //! The deploy door: Installation → Execution → DeployItem.
 
 pub mod blueprint;
-mod cron;
+pub(crate) mod cron;
 pub mod deploy_item;
 pub mod execution;
 pub mod explain;

@@ -346,7 +346,7 @@ mod tests {
         case.settle();
         let text = shown(&case, "e");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 9, "{text}");
+        assert_eq!(lines.len(), 8, "{text}");
         assert!(lines[0].starts_with("Installation e ") && lines[0].ends_with("Progressing"), "{text}");
         assert!(lines[1].starts_with("├─ Execution e "), "{text}");
         assert!(lines[2].starts_with("│  ├─ DeployItem one (e-one-"), "{text}");
