@@ -60,6 +60,11 @@ async fn run(name: &str, look: impl FnOnce(&Lab)) {
         phase("Succeeded")
     })
     .await;
+    let counted = engine.metrics().exposition();
+    assert!(
+        counted.contains("pawl_phase_changes_total{kind=\"Installation\",phase=\"Succeeded\"}"),
+        "{counted}"
+    );
     look(&lab);
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     for root in &roots {

@@ -132,13 +132,15 @@ impl Says {
 
 fn node(object: &Object, called: Option<String>) -> Node {
     let says = Says::of(object);
+    let running = says.jobs().running().is_some();
     let failed = says.phase.as_deref().is_some_and(|phase| phase.ends_with("Failed"));
-    let error = says.last_error.as_ref().filter(|_| failed);
+    // What went wrong in the job before is no news of the one that runs.
+    let error = says.last_error.as_ref().filter(|_| failed && !running);
     Node {
         kind: object.kind().kind.to_string(),
         name: object.name().to_owned(),
         called,
-        running: says.jobs().running().is_some(),
+        running,
         deleting: object.is_deleting(),
         reason: error.map(|error| error.reason.clone()),
         message: error.map(|error| error.message.clone()),

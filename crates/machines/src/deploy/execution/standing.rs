@@ -316,7 +316,12 @@ fn not_picked_up(observed: &Observed, owned: &Owned, item: &DeployItem) -> Strin
         }
         _ => "its deployer does not answer".to_owned(),
     };
-    format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}")
+    let mut message = format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}");
+    if owned.object.is_deleting() {
+        let wish = annotations::DELETE_WITHOUT_UNINSTALL;
+        message.push_str(&format!("; to remove the objects alone, annotate the root {wish}=true"));
+    }
+    message
 }
 
 fn give_up(owned: &Owned, item: &DeployItem, reason: Reason, message: &str, now: Timestamp) -> Option<Step> {
