@@ -11,12 +11,14 @@ mod install;
 mod logging;
 mod loopback;
 mod match_paths;
+mod operate;
 mod operator;
 mod ports;
 mod run;
 mod sim;
 mod stop;
 mod terminal;
+mod tree;
 mod uninstall;
 mod up;
 mod webhook;
@@ -26,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::operate::Operation;
 use crate::terminal::{Say as _, Stdout};
 
 /// One control plane for changes to Kubernetes.
@@ -52,6 +55,12 @@ enum Command {
     Demo(demo::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
+    /// Show the objects below an Installation, and what each of them waits for.
+    Tree(tree::Args),
+    /// Start a job: everything in the tree is brought to what it should be.
+    Reconcile(operate::Args),
+    /// End the job that runs, here and below.
+    Interrupt(operate::Args),
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
     Run(run::Args),
@@ -116,6 +125,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Demo(args) => runtime()?.block_on(demo::run(&args, &mut Stdout))?,
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
+        Command::Tree(args) => runtime()?.block_on(tree::run(&args, &mut Stdout))?,
+        Command::Reconcile(args) => {
+            runtime()?.block_on(operate::run(&args, Operation::Reconcile, &mut Stdout))?;
+        }
+        Command::Interrupt(args) => {
+            runtime()?.block_on(operate::run(&args, Operation::Interrupt, &mut Stdout))?;
+        }
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),

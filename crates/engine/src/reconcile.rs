@@ -145,6 +145,7 @@ impl Core {
             answers = Arc::unwrap_or_clone(heard);
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
+            let moves = report::phase_change(machine, &me, plan.status.as_ref());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -157,6 +158,9 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
+                if let Some(labels) = &moves {
+                    self.metrics.phase_changes.get_or_create(labels).inc();
+                }
                 if asks.is_empty() {
                     return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
                 }

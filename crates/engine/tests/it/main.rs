@@ -11,6 +11,7 @@
 mod asking;
 mod cluster;
 mod conformance;
+mod deploying;
 mod lab;
 mod leading;
 mod looping;

@@ -491,4 +491,6 @@ fn whole(count: usize) -> i64 {
 }
 
 #[cfg(test)]
+mod interleavings;
+#[cfg(test)]
 mod tests;

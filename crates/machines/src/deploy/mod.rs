@@ -4,6 +4,7 @@ pub mod blueprint;
 pub(crate) mod cron;
 pub mod deploy_item;
 pub mod execution;
+pub mod explain;
 mod export_secret;
 pub mod graph;
 pub mod installation;
@@ -16,6 +17,7 @@ mod mock;
 mod report;
 #[cfg(test)]
 mod testing;
+pub mod tree;
 
 use crate::machine::AnyMachine;
 
