@@ -7,22 +7,24 @@ use pawl_engine::outside::Outside;
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
 use pawl_integrations::github::transport::Transport;
-use pawl_integrations::{github, logs};
+use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
-/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub.
+/// Every port there is. `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
 pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let wire = Wire::new(client.clone());
     let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
-    let github = github::Port::new(Arc::clone(&secrets), transport, clock);
-    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets) })
+    let github = github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock));
+    let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
+    Arc::new(Ports { github, cluster, logs: logs::Port::new(wire, secrets) })
 }
 
 #[derive(Debug)]
 struct Ports {
     github: github::Port,
+    cluster: cluster::Port,
     logs: logs::Port,
 }
 
@@ -35,6 +37,7 @@ impl Outside for Ports {
         match call {
             Call::GitHub(_) => self.github.call(call),
             Call::Logs(_) => self.logs.call(call),
+            Call::Cluster(_) => self.cluster.call(call),
         }
     }
 }

@@ -126,6 +126,14 @@ pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
 }
 
+/// The targets that an annotation lists, comma-separated.
+///
+/// # Errors
+/// When one of them is none.
+pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseError> {
+    text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
+}
+
 /// What a unit must do to hold all of its targets.
 ///
 /// `lease_of` looks into the cache. Steps are in the order of the Leases' names, so that two units that want the same

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::deploy::target as cluster;
 use crate::failure::{Category, Failure};
 use crate::git::github;
 use crate::object::Key;
@@ -22,6 +23,8 @@ use crate::object::Key;
 pub enum Call {
     GitHub(github::Call),
     Logs(Logs),
+    /// Something on a cluster that is not watched, or not by us.
+    Cluster(cluster::Call),
 }
 
 /// The end of what a container wrote.
@@ -42,6 +45,7 @@ pub enum Reply {
     GitHub(github::Reply),
     /// The masked text.
     Logs(String),
+    Cluster(cluster::Reply),
 }
 
 /// What was heard so far in this look.
@@ -80,6 +84,7 @@ impl Call {
         match self {
             Self::GitHub(_) => "github",
             Self::Logs(_) => "logs",
+            Self::Cluster(_) => "cluster",
         }
     }
 
@@ -88,6 +93,7 @@ impl Call {
         match self {
             Self::GitHub(call) => call.ask.is_write(),
             Self::Logs(_) => false,
+            Self::Cluster(call) => call.is_write(),
         }
     }
 }
@@ -97,6 +103,7 @@ impl std::fmt::Display for Call {
         match self {
             Self::GitHub(call) => call.fmt(f),
             Self::Logs(Logs { pod, container, .. }) => write!(f, "read the log of {pod} {container}"),
+            Self::Cluster(call) => call.fmt(f),
         }
     }
 }

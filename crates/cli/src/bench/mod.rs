@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `api` | what is measured of an API server, and on which objects? |
+//! | `deploy` | how fast does the deploy door run Installations and items? |
 //! | `client` | how does a request reach the server at the least cost to the machine both share? |
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
@@ -11,6 +12,7 @@
 
 mod api;
 mod client;
+mod deploy;
 mod load;
 mod process;
 mod report;
@@ -28,12 +30,17 @@ pub(crate) struct Args {
 enum What {
     /// Measure any Kubernetes API server: writes, reads, lists, watches, and what they cost it.
     Api(api::Args),
+    /// Measure the deploy door: Installations, wide Executions, full namespaces.
+    Deploy(deploy::Args),
 }
 
-/// Runs on one thread: client and server share the machine, and what the client does not use the server can.
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match &args.what {
-        What::Api(args) => runtime.block_on(api::run(args, say)),
+        // On one thread: client and server share the machine, and what the client does not use the server can.
+        What::Api(args) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(api::run(args, say))
+        }
+        What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
 }

@@ -12,6 +12,8 @@ pub mod job;
 mod json_path;
 mod manifest;
 mod mock;
+pub mod target;
+pub mod target_config;
 #[cfg(test)]
 mod testing;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
+use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
 use pawl_api::meta::Kind;
 
@@ -20,7 +21,7 @@ use crate::plan::Plan;
 use crate::view::{Input, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
-const UNITS: [Kind; 1] = [workflow::KIND];
+const UNITS: [Kind; 2] = [workflow::KIND, deploy_item::KIND];
 
 /// Frees the locks of units that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +48,7 @@ impl Machine for Reaper {
             watches: vec![
                 Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
+                Watch::other(deploy_item::KIND, of_a_unit_that_goes),
                 Watch::other(JOB, of_a_run_without_its_unit),
             ],
             finalizer: None,
@@ -115,10 +117,12 @@ fn of_a_unit_that_goes(unit: &Object, view: &dyn View) -> Vec<Key> {
 }
 
 fn of_a_run_without_its_unit(job: &Object, view: &dyn View) -> Vec<Key> {
-    let owner = job.controller().filter(|owner| owner.kind == workflow::KIND.kind);
-    let orphaned = owner.filter(|owner| {
-        let unit = view.get(&workflow::KIND, &Key::new(job.namespace(), &owner.name));
-        unit.is_none_or(|unit| unit.uid() != owner.uid)
+    let orphaned = job.controller().filter(|owner| {
+        let kind = UNITS.into_iter().find(|kind| kind.kind == owner.kind);
+        kind.is_some_and(|kind| {
+            let unit = view.get(&kind, &Key::new(job.namespace(), &owner.name));
+            unit.is_none_or(|unit| unit.uid() != owner.uid)
+        })
     });
     orphaned.map(|owner| locks_of(view, &owner.uid)).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ mod reading;
 mod render;
 mod schema;
 pub mod template;
-mod yaml;
+pub(super) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;

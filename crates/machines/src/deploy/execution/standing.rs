@@ -8,7 +8,8 @@ use pawl_api::deploy::{
     DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, deploy_item, execution, labels,
     target,
 };
-use pawl_api::meta::Reason;
+use pawl_api::meta::{Reason, condition};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
 use serde_json::json;
 
 use super::report::Report;
@@ -273,6 +274,10 @@ pub(super) fn timeouts(
         else {
             continue;
         };
+        // It waits for somebody else, not for its deployer: its time begins when it has what it acts on.
+        if condition::is_true(&status.conditions, TARGET_LOCKED) {
+            continue;
+        }
         let (since, limit, reason) = match (&status.last_reconcile_time, &status.job_id_generation_time) {
             (Some(picked_up), _) => {
                 (picked_up.0, item.spec.timeout.unwrap_or_default(), Reason::ProgressingTimeout)

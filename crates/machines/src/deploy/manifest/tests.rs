@@ -1,6 +1,10 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
-use pawl_api::deploy::{annotations, deploy_item, types};
+use crate::object::Key;
+use pawl_api::deploy::{annotations, deploy_item, labels, types};
+use pawl_api::k8s::NAMESPACE;
+use pawl_api::pawl::labels::ALLOW_FROM;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// An item `i` that deploys these.
@@ -158,7 +162,7 @@ fn bad_input_is_told_all_at_once_and_hinders_no_removal() {
     assert_eq!(
         ended["lastError"]["message"],
         "spec.config.manifests[0]: apiVersion, kind and metadata.name are needed; \
-         spec.config.manifests[1]: the kind Widget of example.com/v1 is not known here"
+         spec.config.manifests[1]: the kind Widget of example.com/v1 is not known there"
     );
     delete(&mut case);
     assert!(case.cluster.get(&deploy_item::KIND, &key("i")).is_none());
