@@ -59,9 +59,9 @@ pub enum Lock {
 /// What a unit that wants to act gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
-    /// All locks are its own.
+    /// All locks are its own, and name its run.
     Have,
-    /// These steps take what is missing; then look again.
+    /// These steps take or write down what is missing; then look again.
     Take(Vec<Step>),
     /// Somebody else holds a target. What was taken of the others is given back: all or none.
     Busy { target: Target, holder: String, give_back: Vec<Step> },
@@ -134,7 +134,10 @@ pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseEr
     text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
 }
 
-/// What a unit must do to hold all of its targets.
+/// What a unit must do to hold all of its targets, with the run that it names written on each.
+///
+/// Claimed before the run exists, a lock names it without its UID; claimed again once the run is there, that is put
+/// right. Whoever starts a run so that it can be made before it acts claims after it is made, and saves that write.
 ///
 /// `lease_of` looks into the cache. Steps are in the order of the Leases' names, so that two units that want the same
 /// targets meet at the first; each applies only to the version that was read, so a stale cache loses the race.
@@ -154,7 +157,10 @@ pub fn claim(
     for (key, target) in wanted {
         let lease = lease_of(&key);
         match read(lease.as_ref()) {
-            Lock::Held(holder) if holder.unit.uid == me.unit.uid => held.extend(lease),
+            Lock::Held(holder) if holder.unit.uid == me.unit.uid => {
+                take.extend(lease.as_ref().and_then(|lease| record(lease, me)));
+                held.extend(lease);
+            }
             Lock::Held(holder) => busy = busy.or(Some((target.clone(), holder.unit.to_string()))),
             Lock::Unreadable(identity) => busy = busy.or(Some((target.clone(), identity))),
             Lock::Free => take.push(match lease {
@@ -170,14 +176,21 @@ pub fn claim(
     }
 }
 
-/// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already.
+/// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already, or more.
 pub fn record(lease: &Arc<Object>, me: &Holder) -> Option<Step> {
+    let run = me.run.as_ref()?;
     match read(Some(lease)) {
-        Lock::Held(holder) if holder.unit.uid == me.unit.uid && *holder != *me => {
+        Lock::Held(holder) if holder.unit.uid == me.unit.uid && !tells_of(&holder, run) => {
             Some(patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}})))
         }
         Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => None,
     }
+}
+
+/// Whether a holder names this run, at least as far as it is known.
+fn tells_of(holder: &Holder, run: &Reference) -> bool {
+    let same = |told: &Reference| told.kind == run.kind && told.key == run.key;
+    holder.run.as_ref().is_some_and(|told| same(told) && (run.uid.is_empty() || told.uid == run.uid))
 }
 
 /// Frees a lock whose unit and run can do nothing more; whoever notices may. `None` while one of them may.

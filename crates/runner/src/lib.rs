@@ -20,6 +20,7 @@ pub mod life;
 pub mod logs;
 mod machine;
 pub mod node;
+pub mod oci;
 pub mod plan;
 mod process;
 mod quantity;

@@ -311,6 +311,21 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         rules: Rules { generation: true, ..RULES },
         ..CLUSTER
     },
+    Builtin {
+        kind: "ValidatingAdmissionPolicy",
+        plural: "validatingadmissionpolicies",
+        columns: columns::ADMISSION_POLICY,
+        status: true,
+        hooks: kinds::POLICY,
+        ..ADMISSION
+    },
+    Builtin {
+        kind: "ValidatingAdmissionPolicyBinding",
+        plural: "validatingadmissionpolicybindings",
+        columns: columns::ADMISSION_BINDING,
+        hooks: kinds::POLICY_BINDING,
+        ..ADMISSION
+    },
     Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, hooks: kinds::ROLE, ..RBAC },
     Builtin {
         kind: "RoleBinding",
@@ -380,6 +395,8 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     },
 ];
 
+const ADMISSION: Builtin =
+    Builtin { group: "admissionregistration.k8s.io", rules: Rules { generation: true, ..RULES }, ..CLUSTER };
 const ACCESS_REVIEW: Builtin = Builtin { group: "authorization.k8s.io", ..CLUSTER };
 const IDENTITY_REVIEW: Builtin = Builtin { group: "authentication.k8s.io", ..CLUSTER };
 

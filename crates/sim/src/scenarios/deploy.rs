@@ -106,7 +106,7 @@ fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) 
         own_kinds: true,
         // An item that nobody picks up in time fails.
         timed: true,
-        stalls: false,
+        stalls: true,
         alone: false,
         github: None,
         machines,

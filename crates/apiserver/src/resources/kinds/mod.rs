@@ -1,5 +1,6 @@
 //! Where do built-in kinds differ beyond what a table can say?
 
+mod admission;
 mod data;
 mod job;
 mod pod;
@@ -9,6 +10,7 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+pub(super) use admission::{POLICY, POLICY_BINDING};
 pub(super) use data::{CONFIG_MAP, SECRET};
 pub(super) use job::{CRON_JOB, JOB};
 pub(super) use pod::POD;
