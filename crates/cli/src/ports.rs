@@ -11,14 +11,38 @@ use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
+/// The way into the API server of this process on which rights are checked, and its owner's token.
+pub(crate) struct Guarded<'a> {
+    pub(crate) client: kube::Client,
+    pub(crate) token: &'a str,
+}
+
+/// The ports of a control plane that is in this process.
+///
+/// # Errors
+/// When the token is none.
+pub(crate) fn within(
+    client: &kube::Client,
+    transport: Transport,
+    guarded: Guarded<'_>,
+) -> anyhow::Result<Arc<dyn Outside>> {
+    let Ports { github, cluster, logs } = all(client, transport);
+    let cluster = cluster.acting_as_others(Wire::new(guarded.client), guarded.token)?;
+    Ok(Arc::new(Ports { github, cluster, logs }))
+}
+
 /// Every port there is. `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
 pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
+    Arc::new(all(client, transport))
+}
+
+fn all(client: &kube::Client, transport: Transport) -> Ports {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let wire = Wire::new(client.clone());
     let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
     let github = github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock));
     let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
-    Arc::new(Ports { github, cluster, logs: logs::Port::new(wire, secrets) })
+    Ports { github, cluster, logs: logs::Port::new(wire, secrets) }
 }
 
 #[derive(Debug)]

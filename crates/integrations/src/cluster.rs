@@ -48,9 +48,24 @@ const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Port {
     own: Wire,
+    /// The way on which somebody else can be played: the same, where the API server asks everybody who they are.
+    guarded: Guarded,
     secrets: Arc<dyn Secrets>,
     clock: Arc<dyn Clock>,
     kept: Mutex<BTreeMap<Key, Kept>>,
+}
+
+/// A way to one's own cluster on which rights are checked, and what to show there.
+#[derive(Clone)]
+struct Guarded {
+    wire: Wire,
+    credentials: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guarded")
+    }
 }
 
 /// A way to a Target's cluster, what it was made from, and when that was last read.
@@ -68,6 +83,8 @@ struct Way {
     wire: Wire,
     /// The user to be taken for.
     as_user: Option<HeaderValue>,
+    /// What to show, where the way does not do that itself.
+    credentials: Option<HeaderValue>,
     /// What somebody else's server says may not be repeated at length.
     foreign: bool,
 }
@@ -81,7 +98,28 @@ impl fmt::Debug for Way {
 impl Port {
     /// `own` leads to the cluster that Pawl runs on.
     pub fn new(own: Wire, secrets: Arc<dyn Secrets>, clock: Arc<dyn Clock>) -> Self {
-        Self { own, secrets, clock, kept: Mutex::default() }
+        let guarded = Guarded { wire: own.clone(), credentials: None };
+        Self { own, guarded, secrets, clock, kept: Mutex::default() }
+    }
+
+    /// Where `own` is let in without being asked, as inside the process of an API server: the way on which rights are
+    /// checked, and the token with which one may act as others there.
+    ///
+    /// # Errors
+    /// When the token is none.
+    pub fn acting_as_others(
+        mut self,
+        wire: Wire,
+        token: &str,
+    ) -> Result<Self, http::header::InvalidHeaderValue> {
+        let mut credentials = HeaderValue::from_str(&format!("Bearer {token}"))?;
+        credentials.set_sensitive(true);
+        self.guarded = Guarded { wire, credentials: Some(credentials) };
+        Ok(self)
+    }
+
+    fn as_pawl(&self) -> Way {
+        Way { wire: self.own.clone(), as_user: None, credentials: None, foreign: false }
     }
 
     /// Makes one call.
@@ -102,7 +140,7 @@ impl Port {
 
     async fn way(&self, cluster: &Cluster, fresh_enough: bool) -> Result<Way, Failure> {
         let (key, version) = match cluster {
-            Cluster::Own => return Ok(Way { wire: self.own.clone(), as_user: None, foreign: false }),
+            Cluster::Own => return Ok(self.as_pawl()),
             Cluster::Target { key, version } => (key, version),
         };
         let now = self.clock.now();
@@ -135,8 +173,11 @@ impl Port {
     async fn configuration(&self, key: &Key) -> Result<Value, Failure> {
         let attempt = || format!("use Target {key}");
         let path = target_kind::KIND.path(key.namespace.as_deref(), Some(&key.name));
-        let own = Way { wire: self.own.clone(), as_user: None, foreign: false };
-        let found = own.get(&path, attempt()).await?.ok_or_else(|| gone(attempt(), "the Target is not there"))?;
+        let found = self
+            .as_pawl()
+            .get(&path, attempt())
+            .await?
+            .ok_or_else(|| gone(attempt(), "the Target is not there"))?;
         let target = Target::deserialize(&found).map_err(|error| invalid(attempt(), &error))?;
         let Some(reference) = target.spec.secret_ref else { return Ok(target.spec.config) };
         let secret = Key { namespace: key.namespace.clone(), name: reference.name.clone() };
@@ -151,8 +192,9 @@ impl Port {
         let bytes = data.get(field).ok_or_else(|| {
             invalid(attempt(), &format!("the Secret {} has no key {field}", reference.name))
         })?;
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| invalid(attempt(), &format!("{field} of the Secret {} is no text", reference.name)))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            invalid(attempt(), &format!("{field} of the Secret {} is no text", reference.name))
+        })?;
         Ok(Value::from(text))
     }
 
@@ -163,11 +205,13 @@ impl Port {
                 let namespace = key.namespace.as_deref().unwrap_or_default();
                 let user = HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{name}"))
                     .map_err(|_| bad(&"the ServiceAccount's name is none"))?;
-                Ok(Way { wire: self.own.clone(), as_user: Some(user), foreign: false })
+                let Guarded { wire, credentials } = self.guarded.clone();
+                Ok(Way { wire, as_user: Some(user), credentials, foreign: false })
             }
             Access::Kubeconfig(config) => {
                 // The words of these errors name files and fields, never values.
-                let file = Kubeconfig::deserialize(&config).map_err(|_| bad(&"a field has the wrong type"))?;
+                let file =
+                    Kubeconfig::deserialize(&config).map_err(|_| bad(&"a field has the wrong type"))?;
                 let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                     .await
                     .map_err(|error| bad(&format!("the kubeconfig cannot be used: {error}")))?;
@@ -177,7 +221,12 @@ impl Port {
                 let client = kube::Client::try_from(config)
                     .map_err(|error| bad(&format!("the kubeconfig cannot be used: {error}")))?;
                 let limits = Limits { timeout: REQUEST_TIMEOUT, answer_bytes: MAX_ANSWER_BYTES };
-                Ok(Way { wire: Wire::bounded(client, limits), as_user: None, foreign: true })
+                Ok(Way {
+                    wire: Wire::bounded(client, limits),
+                    as_user: None,
+                    credentials: None,
+                    foreign: true,
+                })
             }
         }
     }
@@ -230,7 +279,8 @@ impl Way {
             let list = lists.get(version.as_str())?.as_ref()?.get("resources")?.as_array()?;
             let text = |one: &Value, field: &str| one.get(field).and_then(Value::as_str).map(str::to_owned);
             let found = list.iter().find(|one| {
-                text(one, "kind").as_ref() == Some(kind) && text(one, "name").is_some_and(|name| !name.contains('/'))
+                text(one, "kind").as_ref() == Some(kind)
+                    && text(one, "name").is_some_and(|name| !name.contains('/'))
             })?;
             let (group, version) = version.split_once('/').unwrap_or(("", version));
             Some(Kind {
@@ -271,7 +321,8 @@ impl Way {
 
     /// `None`: there is none.
     async fn get(&self, path: &str, attempt: String) -> Result<Option<Value>, Failure> {
-        let request = Request::get(path).body(Vec::new()).map_err(|error| invalid(attempt.clone(), &error))?;
+        let request =
+            Request::get(path).body(Vec::new()).map_err(|error| invalid(attempt.clone(), &error))?;
         let reply = self.send(request).await;
         let reply = reply.map_err(|lost| self.told(Failure::unanswered(attempt.clone(), lost)))?;
         match reply.code {
@@ -286,6 +337,9 @@ impl Way {
     async fn send(&self, mut request: Request<Vec<u8>>) -> Result<Answered, String> {
         if let Some(user) = &self.as_user {
             request.headers_mut().insert("Impersonate-User", user.clone());
+        }
+        if let Some(credentials) = &self.credentials {
+            request.headers_mut().insert(http::header::AUTHORIZATION, credentials.clone());
         }
         self.wire.send(request).await.map_err(|lost| lost.to_string())
     }

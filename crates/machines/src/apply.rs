@@ -232,6 +232,7 @@ impl Applying {
             machine: "deploy-item",
             now,
             guards: Guards::default(),
+            fenced: false,
             tasks: steps.into_iter().map(Task::Step).collect(),
             asked: None,
             outcome: Outcome::default(),

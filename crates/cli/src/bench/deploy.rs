@@ -155,9 +155,10 @@ impl World {
     async fn install(&self, name: &str, prefix: &str, count: usize) -> anyhow::Result<Row> {
         let since = self.server.revision();
         let started = Instant::now();
-        let created = futures::stream::iter((0..count).map(Ok)).try_for_each_concurrent(CREATORS, |at| async move {
-            self.create(&installation::KIND, &one_item(&format!("{prefix}{at}"))).await
-        });
+        let created = futures::stream::iter((0..count).map(Ok))
+            .try_for_each_concurrent(CREATORS, |at| async move {
+                self.create(&installation::KIND, &one_item(&format!("{prefix}{at}"))).await
+            });
         let kind = installation::KIND;
         let (created, ended) = tokio::join!(created, self.ended(&kind, since, count, started));
         created?;
@@ -202,7 +203,8 @@ impl World {
                 bail!("{} of {count} {}s have ended within {PATIENCE:?}", ended.took.len(), kind.kind);
             }
             tokio::time::sleep(LOOK).await;
-            let changes = self.server.changes(seen).map_err(|_| anyhow::anyhow!("the history was too short"))?;
+            let changes =
+                self.server.changes(seen).map_err(|_| anyhow::anyhow!("the history was too short"))?;
             let now = Instant::now();
             for change in changes {
                 seen = seen.max(change.revision());

@@ -79,7 +79,14 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
-        .outside(ports::of(&client, transport::https()?))
+        .outside(ports::within(
+            &client,
+            transport::https()?,
+            ports::Guarded {
+                client: kube::Client::new(server.guarded_service(), "default"),
+                token: identity.token(),
+            },
+        )?)
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);

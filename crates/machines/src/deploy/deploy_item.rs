@@ -24,7 +24,9 @@ use pawl_api::deploy::{
     target, types,
 };
 use pawl_api::git::workflow::WAITS_FOR;
-use pawl_api::k8s::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SECRET};
+use pawl_api::k8s::{
+    CUSTOM_RESOURCE_DEFINITION, JOB, NAMESPACE, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT,
+};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
 use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition, names};
@@ -34,7 +36,7 @@ use serde_json::{Map, Value, json};
 use self::locking::{Locks, Taken, Turn};
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
-use super::{manifest, mock};
+use super::{container, manifest, mock};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
@@ -51,6 +53,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// … to here, well below the ten minutes that a job has by default.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
+/// What Pawl's own image is called where nobody says otherwise.
+pub const OWN_IMAGE: &str = concat!("pawl:", env!("CARGO_PKG_VERSION"));
+
 /// Runs the items of our own deployers.
 #[derive(Clone, Debug)]
 pub struct DeployItems {
@@ -58,11 +63,13 @@ pub struct DeployItems {
     pub identity: Cow<'static, str>,
     /// Items here may deploy what belongs to no namespace.
     pub system_namespace: Cow<'static, str>,
+    /// The image of Pawl itself, for what runs beside the images of container items.
+    pub image: Cow<'static, str>,
 }
 
 impl Default for DeployItems {
     fn default() -> Self {
-        Self { identity: "pawl".into(), system_namespace: "pawl-system".into() }
+        Self { identity: "pawl".into(), system_namespace: "pawl-system".into(), image: OWN_IMAGE.into() }
     }
 }
 
@@ -71,6 +78,7 @@ impl Default for DeployItems {
 enum Deployer {
     Mock,
     Manifest,
+    Container,
 }
 
 impl Deployer {
@@ -78,6 +86,7 @@ impl Deployer {
         match type_ {
             types::MOCK => Some(Self::Mock),
             types::MANIFEST => Some(Self::Manifest),
+            types::CONTAINER => Some(Self::Container),
             _ => None,
         }
     }
@@ -86,6 +95,7 @@ impl Deployer {
         match self {
             Self::Mock => "mock",
             Self::Manifest => "manifest",
+            Self::Container => "container",
         }
     }
 }
@@ -101,6 +111,7 @@ pub(super) struct Work {
     /// What the item exports once it is deployed.
     pub(super) export: Option<Value>,
     pub(super) waiting: Vec<Waiting>,
+    pub(super) notes: Vec<Note>,
     pub(super) wake: Option<Timestamp>,
     /// What is wrong at the moment; it may pass.
     pub(super) trouble: Option<(Reason, String)>,
@@ -145,6 +156,8 @@ pub struct Observed {
     export: Option<Arc<Object>>,
     /// What a manifest item looks at.
     manifest: Option<manifest::Facts>,
+    /// What a container item looks at.
+    container: Option<container::Facts>,
     locks: Locks,
     pub(super) answers: Arc<Answers>,
     /// A step that was refused for good.
@@ -183,6 +196,11 @@ impl Machine for DeployItems {
                 Write::finalizers(KIND),
                 Write::main(SECRET, &["create", "patch"]),
                 Write::main(LEASE, &["create", "delete", "patch"]),
+                Write::main(JOB, &["create", "delete", "patch"]),
+                // What a Job of ours needs to bring things out; `get` tells our own from somebody else's (I1).
+                Write::main(SERVICE_ACCOUNT, &["create", "get"]),
+                Write::main(ROLE, &["create", "get"]),
+                Write::main(ROLE_BINDING, &["create", "get"]),
             ],
         }
     }
@@ -195,12 +213,15 @@ impl Machine for DeployItems {
         let working = item_job::running(item.status.as_ref()).is_some();
         let facts = || manifest::observe(input, item, &self.system_namespace);
         let manifest = (working && deployer == Some(Deployer::Manifest)).then(facts);
+        let facts = || container::observe(view, &me, item, &self.image);
+        let container = (deployer == Some(Deployer::Container)).then(facts);
         let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
         Observed {
             locks: Locks::observe(view, &self.system_namespace, &me, acts_on),
             answers: Arc::clone(input.answers),
             system_namespace: self.system_namespace.clone().into_owned(),
             manifest,
+            container,
             deployer,
             parent: Parent::of(view, &me, &execution::KIND),
             target_there: wanted
@@ -233,6 +254,11 @@ fn run(observed: &Observed, deployer: Deployer, now: Timestamp) -> Plan<DeployIt
     let status = observed.item.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
     if jobs.running().is_none() {
+        // A job that was ended from outside may have left something running.
+        let stop = observed.container.as_ref().map(container::Facts::stop).unwrap_or_default();
+        if !stop.is_empty() {
+            return Plan { steps: stop, ..Plan::rest() };
+        }
         // Nothing of it acts any more: what it held is free.
         if !observed.locks.held.is_empty() {
             return Plan { steps: observed.locks.free(), ..Plan::rest() };
@@ -352,7 +378,13 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
         Turn::No(taken) => return waits_for_its_turn(observed, status, *taken, now),
     }
     if let (Some(problem), Flow::Install) = (&observed.locks.problem, flow) {
-        return concludes(observed, flow, status, Come::Hopeless(Reason::TargetInvalid, problem.clone()), now);
+        return concludes(
+            observed,
+            flow,
+            status,
+            Come::Hopeless(Reason::TargetInvalid, problem.clone()),
+            now,
+        );
     }
     let work = match (&observed.refused, deployer) {
         (Some(problem), _) => Work::come(Come::Hopeless(Reason::DeployerFailed, problem.clone())),
@@ -361,8 +393,12 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
             Some(facts) => manifest::work(observed, facts, flow, &status, now),
             None => Work::default(),
         },
+        (None, Deployer::Container) => match &observed.container {
+            Some(facts) => container::work(observed, facts, flow, &status),
+            None => Work::default(),
+        },
     };
-    let Work { mut steps, asks, come, provider_status, export, waiting, wake, trouble } = work;
+    let Work { mut steps, asks, come, provider_status, export, waiting, notes, wake, trouble } = work;
     if let Some(kept) = provider_status {
         status.provider_status = kept;
     }
@@ -388,6 +424,7 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     };
     plan.steps = steps.into_iter().chain(plan.steps).collect();
     (plan.asks, plan.waiting) = (asks, waiting);
+    plan.notes.extend(notes);
     plan.wake = plan.wake.earliest(wake.map_or(Wake::OnChange, Wake::At));
     plan
 }
@@ -438,14 +475,16 @@ fn concludes(
 /// The item goes, and then what it held is free. Were it the other way round, a crash in between would let it take
 /// everything again; now whoever notices that it is gone frees what is left.
 fn release(observed: &Observed, reason: Reason, message: &str) -> Plan<DeployItemStatus> {
-    let mut plan = Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned())).note(Note::normal(reason, message));
+    let mut plan =
+        Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned())).note(Note::normal(reason, message));
     plan.steps.extend(observed.locks.free());
     plan
 }
 
 impl Observed {
     fn turn(&self, now: Timestamp) -> Turn {
-        self.locks.turn(&self.system_namespace, &self.me, None, now)
+        let run = self.container.as_ref().map(container::Facts::run);
+        self.locks.turn(&self.system_namespace, &self.me, run, now)
     }
 }
 

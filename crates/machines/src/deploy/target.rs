@@ -228,7 +228,8 @@ mod tests {
     #[test]
     fn a_target_is_here_or_elsewhere_or_says_what_is_wrong_with_it() {
         let mut fake = Fake::of(&[target::KIND, deploy_item::KIND], "");
-        let me = Object::new(deploy_item::KIND, json!({"metadata": {"name": "i", "namespace": "n"}})).unwrap();
+        let me =
+            Object::new(deploy_item::KIND, json!({"metadata": {"name": "i", "namespace": "n"}})).unwrap();
         let mut place = |spec: Value| {
             fake.put(json!({"kind": "Target", "metadata": {"name": "t"}, "spec": spec}));
             Place::of(&fake.world, &me, Some("t"))
@@ -236,7 +237,10 @@ mod tests {
         let cluster = types::KUBERNETES_CLUSTER;
         assert_eq!(place(json!({"type": cluster, "config": {"selfConfig": {}}})), Place::Here);
         let named = json!({"selfConfig": {"serviceAccount": {"name": "sa"}}});
-        assert!(matches!(place(json!({"type": cluster, "config": named})), Place::Through { home: true, .. }));
+        assert!(matches!(
+            place(json!({"type": cluster, "config": named})),
+            Place::Through { home: true, .. }
+        ));
         let kubeconfig = json!({"type": cluster, "config": {"kubeconfig": "text"}});
         assert!(matches!(place(kubeconfig), Place::Through { home: false, .. }));
         let secret = json!({"type": cluster, "secretRef": {"name": "s"}});

@@ -33,7 +33,9 @@ impl std::fmt::Debug for Access {
 pub enum Refused {
     #[error("it is not YAML: line {line}")]
     NotYaml { line: usize },
-    #[error("it is neither a kubeconfig, nor {{kubeconfig}}, nor {{selfConfig: {{serviceAccount: {{name}}}}}}")]
+    #[error(
+        "it is neither a kubeconfig, nor {{kubeconfig}}, nor {{selfConfig: {{serviceAccount: {{name}}}}}}"
+    )]
     Unknown,
     #[error("the kubeconfig names no {0} that is in it")]
     Missing(&'static str),
@@ -136,11 +138,7 @@ fn find<'a>(all: &'a [Value], name: &str) -> Option<&'a Value> {
     all.iter().find(|one| one.get("name").and_then(Value::as_str) == Some(name))
 }
 
-fn check(
-    part: &Value,
-    place: &'static str,
-    refused: &[(&'static str, &'static str)],
-) -> Result<(), Refused> {
+fn check(part: &Value, place: &'static str, refused: &[(&'static str, &'static str)]) -> Result<(), Refused> {
     let set = |field: &str| part.get(field).is_some_and(|value| !value.is_null() && *value != json!(""));
     match refused.iter().find(|(field, _)| set(field)) {
         Some((field, why)) => Err(Refused::Field { place, field, why }),
@@ -169,8 +167,13 @@ mod tests {
     #[test]
     fn a_kubeconfig_is_read_in_every_form_that_people_write() {
         let text = plain().to_string();
-        let forms =
-            [plain(), json!(text), json!({"kubeconfig": plain()}), json!({"kubeconfig": text}), json!(format!("kubeconfig: {text}"))];
+        let forms = [
+            plain(),
+            json!(text),
+            json!({"kubeconfig": plain()}),
+            json!({"kubeconfig": text}),
+            json!(format!("kubeconfig: {text}")),
+        ];
         for form in forms {
             let Ok(Access::Kubeconfig(read)) = access(&form) else { panic!("{form}") };
             assert_eq!(read["clusters"][0]["cluster"]["server"], "https://host:6443");
@@ -189,7 +192,11 @@ mod tests {
             (https.clone(), json!({"tokenFile": "/etc/shadow"}), "user.tokenFile"),
             (https.clone(), json!({"client-certificate": "/x"}), "user.client-certificate"),
             (https.clone(), json!({"client-key": "/x"}), "user.client-key"),
-            (json!({"server": "https://h", "certificate-authority": "/x"}), json!({}), "cluster.certificate-authority"),
+            (
+                json!({"server": "https://h", "certificate-authority": "/x"}),
+                json!({}),
+                "cluster.certificate-authority",
+            ),
             (json!({"server": "https://h", "proxy-url": "http://p"}), json!({}), "cluster.proxy-url"),
             (json!({"server": "http://h"}), json!({}), "cluster.server"),
         ];
@@ -221,7 +228,8 @@ mod tests {
 
     #[test]
     fn nothing_but_known_fields_is_left() {
-        let odd = config(json!({"server": "https://h", "extensions": []}), json!({"token": "t", "more": "m"}));
+        let odd =
+            config(json!({"server": "https://h", "extensions": []}), json!({"token": "t", "more": "m"}));
         let Ok(Access::Kubeconfig(read)) = access(&odd) else { panic!("a kubeconfig") };
         assert_eq!(read["clusters"][0]["cluster"], json!({"server": "https://h"}));
         assert_eq!(read["users"][0]["user"], json!({"token": "t"}));

@@ -61,12 +61,18 @@ impl Case {
     }
 
     pub(super) fn empty() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more kinds.
+    pub(super) fn with(kinds: &[Kind]) -> Self {
         let machines = vec![
             AnyMachine::new(Executions::default()),
             AnyMachine::new(DeployItems::default()),
             AnyMachine::new(Garbage),
         ];
-        Self { cluster: Cluster::of(&KINDS, ""), machines }
+        let kinds: Vec<Kind> = KINDS.iter().chain(kinds).cloned().collect();
+        Self { cluster: Cluster::of(&kinds, ""), machines }
     }
 
     pub(super) fn settle(&mut self) -> &mut Self {

@@ -51,7 +51,12 @@ pub(super) struct Taken {
 }
 
 impl Locks {
-    pub(super) fn observe(view: &dyn View, system_namespace: &str, me: &Object, acts_on: Vec<Target>) -> Self {
+    pub(super) fn observe(
+        view: &dyn View,
+        system_namespace: &str,
+        me: &Object,
+        acts_on: Vec<Target>,
+    ) -> Self {
         let mut targets: Vec<Target> = own(me).into_iter().collect();
         let listed = lock::listed(me.annotation(TARGETS).unwrap_or_default());
         let problem =

@@ -223,7 +223,11 @@ fn waits(facts: &Facts, wanted: &[Managed], why: String, status: &DeployItemStat
     let since = status.last_reconcile_time.as_ref().map_or(now, |time| time.0);
     let waited = now.duration_since(since).unsigned_abs();
     let wake = now.checked_add((waited / 4).clamp(SHORTEST_POLL, LONGEST_POLL)).ok();
-    Work { waiting: waiting.into_iter().collect(), wake: wake.filter(|_| facts.sight.polled), ..Work::default() }
+    Work {
+        waiting: waiting.into_iter().collect(),
+        wake: wake.filter(|_| facts.sight.polled),
+        ..Work::default()
+    }
 }
 
 fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) -> Work {

@@ -230,7 +230,8 @@ impl Power<'_> {
             Some(namespace) => {
                 let there = view.get(&NAMESPACE, &Key::new(None, namespace));
                 let says = there.as_ref().and_then(|there| there.label(ALLOW_FROM));
-                if says.is_some_and(|says| says.split(',').any(|one| one.trim() == "*" || one.trim() == home)) {
+                if says.is_some_and(|says| says.split(',').any(|one| one.trim() == "*" || one.trim() == home))
+                {
                     return Ok(());
                 }
                 Err(format!("the namespace {namespace} is not labelled {ALLOW_FROM}: {home}"))
@@ -246,9 +247,8 @@ pub(super) fn wanted(kinds: &Kinds<'_>, power: Power<'_>, at: usize, entry: &con
     let managed = match (text("/apiVersion"), text("/kind"), text("/metadata/name")) {
         (Some(version), Some(kind), Some(name)) => match kinds.resolve(version, kind) {
             Some(kind) => {
-                let namespace = kind
-                    .namespaced
-                    .then(|| text("/metadata/namespace").unwrap_or(power.home).to_owned());
+                let namespace =
+                    kind.namespaced.then(|| text("/metadata/namespace").unwrap_or(power.home).to_owned());
                 power
                     .over(&kind, namespace.as_deref())
                     .map(|()| Managed { kind, namespace, name: name.to_owned(), policy })
@@ -264,12 +264,15 @@ pub(super) fn wanted(kinds: &Kinds<'_>, power: Power<'_>, at: usize, entry: &con
 }
 
 /// Where a place of the configuration is, if the item may look there.
-pub(super) fn located(kinds: &Kinds<'_>, power: Power<'_>, place: &config::Place) -> Result<Reference, String> {
+pub(super) fn located(
+    kinds: &Kinds<'_>,
+    power: Power<'_>,
+    place: &config::Place,
+) -> Result<Reference, String> {
     let kind = kinds
         .resolve(&place.api_version, &place.kind)
         .ok_or_else(|| format!("the kind {} of {} is not known there", place.kind, place.api_version))?;
-    let namespace =
-        kind.namespaced.then(|| place.namespace.as_deref().unwrap_or(power.home).to_owned());
+    let namespace = kind.namespaced.then(|| place.namespace.as_deref().unwrap_or(power.home).to_owned());
     power.over(&kind, namespace.as_deref())?;
     let key = Key { namespace, name: place.name.clone() };
     Ok(Reference { kind, key, uid: String::new() })
