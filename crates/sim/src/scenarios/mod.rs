@@ -3,6 +3,7 @@
 mod deploy;
 mod garbage;
 mod git;
+mod items;
 mod jobs;
 mod workflows;
 mod workloads;
@@ -11,7 +12,7 @@ use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all()]
+    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all(), items::all()]
         .into_iter()
         .flatten()
         .collect()
