@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use pawl_engine::outside::Outside;
+use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
 use pawl_integrations::github::transport::Transport;
@@ -11,38 +11,41 @@ use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
+use crate::bundles::Bundles;
+
 /// The way into the API server of this process on which rights are checked, and its owner's token.
 pub(crate) struct Guarded<'a> {
     pub(crate) client: kube::Client,
     pub(crate) token: &'a str,
 }
 
-/// The ports of a control plane that is in this process.
+/// The ports of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
 ///
 /// # Errors
 /// When the token is none.
 pub(crate) fn within(
     client: &kube::Client,
     transport: Transport,
+    bundles: Bundles,
     guarded: Guarded<'_>,
 ) -> anyhow::Result<Arc<dyn Outside>> {
-    let Ports { github, cluster, logs } = all(client, transport);
+    let Ports { github, cluster, logs, bundles } = all(client, transport, Some(bundles));
     let cluster = cluster.acting_as_others(Wire::new(guarded.client), guarded.token)?;
-    Ok(Arc::new(Ports { github, cluster, logs }))
+    Ok(Arc::new(Ports { github, cluster, logs, bundles }))
 }
 
 /// Every port there is. `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
 pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
-    Arc::new(all(client, transport))
+    Arc::new(all(client, transport, None))
 }
 
-fn all(client: &kube::Client, transport: Transport) -> Ports {
+fn all(client: &kube::Client, transport: Transport, bundles: Option<Bundles>) -> Ports {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let wire = Wire::new(client.clone());
     let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
     let github = github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock));
     let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
-    Ports { github, cluster, logs: logs::Port::new(wire, secrets) }
+    Ports { github, cluster, logs: logs::Port::new(wire, secrets), bundles }
 }
 
 #[derive(Debug)]
@@ -50,6 +53,7 @@ struct Ports {
     github: github::Port,
     cluster: cluster::Port,
     logs: logs::Port,
+    bundles: Option<Bundles>,
 }
 
 impl Outside for Ports {
@@ -62,6 +66,10 @@ impl Outside for Ports {
             Call::GitHub(_) => self.github.call(call),
             Call::Logs(_) => self.logs.call(call),
             Call::Cluster(_) => self.cluster.call(call),
+            Call::Bundle(_) => match &self.bundles {
+                Some(bundles) => bundles.call(call),
+                None => Nobody.call(call),
+            },
         }
     }
 }

@@ -207,7 +207,8 @@ impl Queue {
             Verdict::Forget => self.make_ready(work, false),
             Verdict::Settled { wake } => {
                 item.failures = 0;
-                let rest = if thought < LONG_THOUGHT { Duration::ZERO } else { (thought * REST).min(LONGEST_REST) };
+                let rest =
+                    if thought < LONG_THOUGHT { Duration::ZERO } else { (thought * REST).min(LONGEST_REST) };
                 item.not_before = if rest.is_zero() { rest } else { now.steady + rest };
                 let at = item.not_before;
                 match again {

@@ -133,11 +133,11 @@ impl Outside for Ports {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         match call {
             Call::GitHub(_) => self.github.call(call),
-            Call::Cluster(_) => pawl_engine::outside::Nobody.call(call),
             Call::Logs(logs) => {
                 let text = format!("what {} wrote", logs.container);
                 Box::pin(std::future::ready(Ok(Reply::Logs(text))))
             }
+            Call::Cluster(_) | Call::Bundle(_) => pawl_engine::outside::Nobody.call(call),
         }
     }
 }

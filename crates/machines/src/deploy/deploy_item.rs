@@ -14,14 +14,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::deploy::deploy_item::{DeployerInformation, KIND};
 use pawl_api::deploy::{
-    DeployItem, DeployItemPhase, DeployItemStatus, EXPORT_KEY, FINALIZER, annotations, execution, labels,
-    target, types,
+    DeployItem, DeployItemPhase, DeployItemStatus, FINALIZER, annotations, execution, labels, target, types,
 };
 use pawl_api::git::workflow::WAITS_FOR;
 use pawl_api::k8s::{
@@ -29,21 +26,21 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition, names};
+use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use self::locking::{Locks, Taken, Turn};
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
-use super::{container, manifest, mock};
+use super::{container, export_secret, manifest, mock};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::outside::{Answers, Call};
-use crate::plan::{Adopt, Note, Part, Plan, Step, Waiting, Wake};
+use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
 
 mod locking;
@@ -410,9 +407,11 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     }
     let done = matches!(come, Come::Done(_));
     if done && flow == Flow::Install {
-        if let Some(step) = export.as_ref().and_then(|export| write_export(observed, export)) {
-            steps.push(step);
-        }
+        let key = export_key(&observed.me);
+        let step = export.as_ref().and_then(|export| {
+            export_secret::write(&observed.me, &key, observed.export.as_ref(), &export.to_string())
+        });
+        steps.extend(step);
         status.export_ref =
             export.is_some().then(|| NamedRef { name: export_key(&observed.me).name, namespace: None });
     }
@@ -498,32 +497,7 @@ fn next_try(status: &DeployItemStatus) -> Option<Timestamp> {
 
 /// Where an item's exports are.
 fn export_key(me: &Object) -> Key {
-    let name = names::child(&format!("{}-export", me.name()), &[me.uid()], 8, names::MAX_SUBDOMAIN);
-    Key::new(me.namespace(), &name)
-}
-
-/// The export as a Secret (I6); `None` when it says so already.
-fn write_export(observed: &Observed, export: &Value) -> Option<Step> {
-    let key = export_key(&observed.me);
-    let data = json!({EXPORT_KEY: STANDARD.encode(export.to_string())});
-    match &observed.export {
-        None => Some(Step::Create {
-            kind: SECRET,
-            manifest: json!({
-                "metadata": {"name": key.name, "namespace": key.namespace,
-                    "ownerReferences": [observed.me.controller_reference()]},
-                "type": "Opaque", "data": data,
-            }),
-            adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
-        }),
-        Some(secret) if secret.raw().get("data") == Some(&data) => None,
-        Some(secret) => Some(Step::Patch {
-            target: secret.reference(),
-            resource_version: Some(secret.resource_version().to_owned()),
-            patch: json!({"data": data}),
-            part: Part::Main,
-        }),
-    }
+    export_secret::key(me, "export")
 }
 
 /// What an item deployed says so in its labels.

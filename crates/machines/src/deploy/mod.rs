@@ -2,9 +2,10 @@
 
 pub mod blueprint;
 pub mod container;
-mod cron;
+pub(crate) mod cron;
 pub mod deploy_item;
 pub mod execution;
+mod export_secret;
 pub mod graph;
 pub mod installation;
 pub mod item_job;
@@ -13,6 +14,7 @@ pub mod job;
 mod json_path;
 mod manifest;
 mod mock;
+mod report;
 pub mod target;
 pub mod target_config;
 #[cfg(test)]
@@ -33,7 +35,7 @@ pub fn machines_with(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
         ..deploy_item::DeployItems::default()
     };
     vec![
-        AnyMachine::new(installation::Installations),
+        AnyMachine::new(installation::Installations::default()),
         AnyMachine::new(execution::Executions::default()),
         AnyMachine::new(items),
     ]

@@ -111,7 +111,7 @@ fn changed(items: Value) -> Deed {
 }
 
 fn ends_with(ground: &Ground) -> Result<(), String> {
-    in_order(&ground.history)?;
+    in_order(&ground.history, &ITEM)?;
     one_run_per_try(ground)?;
     one_holder(ground)?;
     let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();

@@ -5,6 +5,7 @@ mod garbage;
 mod git;
 mod items;
 mod jobs;
+mod remedy;
 mod workflows;
 mod workloads;
 
@@ -12,10 +13,19 @@ use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all(), items::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        garbage::all(),
+        jobs::all(),
+        workflows::all(),
+        workloads::all(),
+        git::all(),
+        deploy::all(),
+        items::all(),
+        remedy::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 pub fn find(name: &str) -> Option<Scenario> {

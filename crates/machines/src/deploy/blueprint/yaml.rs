@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 64;
 #[error("line {line}: {message}")]
 pub(in crate::deploy) struct YamlError {
     pub(in crate::deploy) line: usize,
-    pub(super) message: String,
+    pub(in crate::deploy) message: String,
 }
 
 pub(in crate::deploy) fn read(text: &str) -> Result<Json, YamlError> {

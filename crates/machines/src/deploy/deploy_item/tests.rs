@@ -1,5 +1,6 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
+use serde_json::json;
 use std::time::Duration;
 
 /// An item without an Execution, with this configuration.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::config::{self, Config, Policy};
+use crate::cluster::namespace::lets_in;
 use crate::deploy::target::{Ask, Call, Cluster, Place, Reply};
 use crate::failure::Failure;
 use crate::object::{Key, Object, Reference};
@@ -229,9 +230,7 @@ impl Power<'_> {
             Some(namespace) if namespace == home => Ok(()),
             Some(namespace) => {
                 let there = view.get(&NAMESPACE, &Key::new(None, namespace));
-                let says = there.as_ref().and_then(|there| there.label(ALLOW_FROM));
-                if says.is_some_and(|says| says.split(',').any(|one| one.trim() == "*" || one.trim() == home))
-                {
+                if lets_in(there.as_deref(), home) {
                     return Ok(());
                 }
                 Err(format!("the namespace {namespace} is not labelled {ALLOW_FROM}: {home}"))
