@@ -257,10 +257,9 @@ fn run(observed: &Observed, deployer: Deployer, now: Timestamp) -> Plan<DeployIt
             return Plan { steps: stop, ..Plan::rest() };
         }
         // Nothing of it acts any more: what it held is free.
-        if !observed.locks.held.is_empty() {
-            return Plan { steps: observed.locks.free(), ..Plan::rest() };
-        }
-        return begin(observed, &status, jobs, now);
+        let mut plan = begin(observed, &status, jobs, now);
+        plan.steps.splice(0..0, observed.locks.free());
+        return plan;
     }
     let flow = Flow::of(&observed.me, status.phase);
     match status.phase {
@@ -363,16 +362,14 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
         let why = "the last try failed".to_owned();
         return Plan::rest().waiting(Waiting::Time { at, why }).wake_at(at);
     }
-    match observed.turn(now) {
-        Turn::Yes => {}
-        Turn::Take(steps) => {
-            // What it waited does not count.
-            if condition::is_true(&status.conditions, TARGET_LOCKED) {
-                status.last_reconcile_time = Some(Time(now));
-            }
-            return Plan { steps, ..locked(observed, status) };
-        }
+    let take = match observed.turn(now) {
+        Turn::Yes => Vec::new(),
+        Turn::Take(steps) => steps,
         Turn::No(taken) => return waits_for_its_turn(observed, status, *taken, now),
+    };
+    // What it waited does not count.
+    if condition::remove(&mut status.conditions, TARGET_LOCKED) {
+        status.last_reconcile_time = Some(Time(now));
     }
     if let (Some(problem), Flow::Install) = (&observed.locks.problem, flow) {
         return concludes(
@@ -421,7 +418,8 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     } else {
         concludes(observed, flow, status, come, now)
     };
-    plan.steps = steps.into_iter().chain(plan.steps).collect();
+    // Nothing is done before all that it acts on is its own.
+    plan.steps = take.into_iter().chain(steps).chain(plan.steps).collect();
     (plan.asks, plan.waiting) = (asks, waiting);
     plan.notes.extend(notes);
     plan.wake = plan.wake.earliest(wake.map_or(Wake::OnChange, Wake::At));

@@ -171,7 +171,7 @@ fn a_target_that_cannot_be_locked_is_a_failure_and_hinders_no_removal() {
     let status = status_of(&case, "i");
     assert_eq!(status["lastError"]["reason"], "TargetInvalid", "{status}");
     case.cluster.delete(&KIND, &key("i"), "Background");
-    case.wait(Duration::from_mins(2));
+    case.settle().wait(Duration::from_mins(2));
     assert!(item(&case).is_none());
 }
 
