@@ -3,6 +3,7 @@
 mod bench;
 mod bundles;
 mod cluster;
+mod container;
 mod crds;
 mod demo;
 mod doors;
@@ -68,6 +69,9 @@ enum Command {
     Sim(sim::Args),
     /// Measure how fast things are.
     Bench(bench::Args),
+    /// Run beside the image of a container item: for Pods that Pawl makes.
+    #[command(hide = true)]
+    Container(container::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,6 +140,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
+        Command::Container(args) => runtime()?.block_on(container::run(&args))?,
     }
     Ok(ExitCode::SUCCESS)
 }

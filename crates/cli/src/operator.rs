@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Where Pawl keeps what belongs to no unit: locks, the leader's Lease.
     #[arg(long, default_value = "pawl-system")]
     system_namespace: String,
+    /// Pawl's own image: it runs beside the images of container items.
+    #[arg(long, default_value = pawl_machines::deploy::deploy_item::OWN_IMAGE)]
+    image: String,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -37,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
-    let machines = doors::machines(&args.system_namespace);
+    let machines = doors::machines(&args.system_namespace, &args.image);
     let config = leader::Config {
         namespace: args.system_namespace,
         name: "pawl-operator".to_owned(),

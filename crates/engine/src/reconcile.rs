@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use pawl_api::meta::Kind;
@@ -70,6 +71,8 @@ struct Look {
     awaited: Vec<Written>,
     acted: bool,
     waiting: Vec<Waiting>,
+    /// The time that deciding took, without waiting for anybody.
+    thought: Duration,
 }
 
 impl Core {
@@ -77,18 +80,21 @@ impl Core {
     pub(crate) async fn reconcile(self: Arc<Self>, taken: Taken, slot: Slot) {
         let work = taken.work.clone();
         let look = AssertUnwindSafe(self.look(&taken, slot)).catch_unwind();
-        let verdict = look.await.unwrap_or_else(|panic| {
+        let (verdict, thought) = look.await.unwrap_or_else(|panic| {
             // Decisions are guarded on their own; this is the loop's.
             tracing::error!(kind = %work.kind, key = %work.key, problem = told(&*panic), "the loop panicked");
-            Verdict::Retry { after: None }
+            (Verdict::Retry { after: None }, Duration::ZERO)
         });
-        self.queue().done(&work, verdict, self.time.moment());
+        self.queue().done_after(&work, verdict, thought, self.time.moment());
         self.work.notify_one();
     }
 
-    async fn look(&self, taken: &Taken, mut slot: Slot) -> Verdict {
+    /// What it came to, and how long it took to decide.
+    async fn look(&self, taken: &Taken, mut slot: Slot) -> (Verdict, Duration) {
         let Taken { work, resync } = taken;
-        let Some(machine) = self.router.machine(work).cloned() else { return Verdict::Forget };
+        let Some(machine) = self.router.machine(work).cloned() else {
+            return (Verdict::Forget, Duration::ZERO);
+        };
         let known = self.caches.get(&work.kind, &work.key);
         let span = report::span(machine.name(), work, known.as_deref());
         async {
@@ -112,12 +118,14 @@ impl Core {
             let problem = error.map(ToString::to_string);
             let waiting = std::mem::take(&mut look.waiting);
             self.reports.set(work, Report { at: self.time.wall(), ended, problem, waiting, wake });
+            let thought = look.thought;
             self.end(work, look, ended == Ended::Gone);
-            match result {
+            let verdict = match result {
                 Ok(None) => Verdict::Forget,
                 Ok(Some(wake)) => Verdict::Settled { wake },
                 Err(error) => Verdict::Retry { after: error.retry() },
-            }
+            };
+            (verdict, thought)
         }
         .instrument(span)
         .await
@@ -141,7 +149,10 @@ impl Core {
                 look.refusals.clear();
             }
             let heard = Arc::new(answers);
-            let mut plan = self.decide(machine, &me, &look.refusals, &heard)?;
+            let thinks = Instant::now();
+            let decided = self.decide(machine, &me, &look.refusals, &heard);
+            look.thought += thinks.elapsed();
+            let mut plan = decided?;
             answers = Arc::unwrap_or_clone(heard);
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));

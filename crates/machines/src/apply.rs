@@ -226,6 +226,21 @@ impl Applying {
         }
     }
 
+    /// Steps on another cluster than the one the object is on. Whether they are still wanted was confirmed at home.
+    pub fn elsewhere(steps: Vec<Step>, about: Arc<Object>, now: Timestamp) -> Self {
+        Self {
+            resource_version: about.resource_version().to_owned(),
+            about,
+            machine: "deploy-item",
+            now,
+            guards: Guards::default(),
+            fenced: false,
+            tasks: steps.into_iter().map(Task::Step).collect(),
+            asked: None,
+            outcome: Outcome::default(),
+        }
+    }
+
     /// Whether there is nothing to send at all.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty() && self.asked.is_none()

@@ -128,6 +128,14 @@ pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
 }
 
+/// The targets that an annotation lists, comma-separated.
+///
+/// # Errors
+/// When one of them is none.
+pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseError> {
+    text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
+}
+
 /// What a unit must do to hold all of its targets, with the run that it names written on each.
 ///
 /// Claimed before the run exists, a lock names it without its UID; claimed again once the run is there, that is put

@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `api` | what is measured of an API server, and on which objects? |
+//! | `deploy` | how fast does the deploy door run Installations and items? |
 //! | `client` | how does a request reach the server at the least cost to the machine both share? |
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
@@ -12,6 +13,7 @@
 
 mod api;
 mod client;
+mod deploy;
 mod git;
 mod load;
 mod process;
@@ -35,6 +37,8 @@ enum What {
     /// What `bench git` starts beside itself.
     #[command(hide = true)]
     Controllers(git::controllers::Args),
+    /// Measure the deploy door: Installations, wide Executions, full namespaces.
+    Deploy(deploy::Args),
 }
 
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
@@ -46,5 +50,6 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         }
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
         What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
 }

@@ -69,7 +69,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let (address, client) = (plane.address, plane.client());
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
     let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
-    let ports = Ports::new(&client, transport::https()?).with_bundles(Bundles { directory: images.clone() });
+    let bundles = Bundles { directory: images.clone() };
+    let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))

@@ -1,4 +1,4 @@
-//! The client and the port against the fake GitHub, both held to GitHub's own description.
+//! The client and the port against the fake GitHub, both held to GitHub's own description; and the port to clusters.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
 )]
 
 mod authenticating;
+mod cluster;
 mod deliveries;
 mod examples;
 mod ground;

@@ -3,6 +3,7 @@
 mod deploy;
 mod garbage;
 mod git;
+mod items;
 mod jobs;
 mod remedy;
 mod workflows;
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Scenario> {
         workloads::all(),
         git::all(),
         deploy::all(),
+        items::all(),
         remedy::all(),
     ]
     .into_iter()
