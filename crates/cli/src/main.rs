@@ -1,5 +1,7 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod audit;
+mod audit_keeping;
 mod bench;
 mod cluster;
 mod crds;
@@ -45,6 +47,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Show who did what and what came of it, and check that the record is what was written.
+    Audit(audit::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
     /// Print the paths that a template's pattern matches.
@@ -109,6 +113,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Audit(args) => return runtime()?.block_on(audit::run(&args, &mut Stdout)),
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),

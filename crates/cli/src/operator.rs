@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use pawl_engine::{Engine, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
-use crate::{cluster, doors, logging, ports, stop, webhook};
+use crate::{audit_keeping, cluster, doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,6 +26,11 @@ pub(crate) struct Args {
     /// How many objects are looked at at the same time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    /// A directory on a volume: for the audit ledger where there is no --audit-url, and for what waits to be stored.
+    #[arg(long, env = "PAWL_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -41,9 +46,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
+    let kept = args.audit.start(args.data_dir.as_deref())?;
     let engine = Engine::builder(client.clone())
         .machines(machines)
         .outside(ports::of(&client, transport::https()?))
+        .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
@@ -59,6 +66,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await??;

@@ -27,6 +27,7 @@ use crate::discovery::CRD;
 use crate::error::Error;
 use crate::informer::Listener;
 use crate::leader::{self, Election};
+use crate::ledger::{Ledger, Unkept};
 use crate::metrics::{MachineLabels, Metrics};
 use crate::outside::{Nobody, Outside};
 use crate::queue::{self, Queue, Work};
@@ -83,6 +84,7 @@ pub struct Builder {
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
     outside: Arc<dyn Outside>,
+    ledger: Arc<dyn Ledger>,
     resync: Duration,
     concurrency: usize,
     guards: Guards,
@@ -113,6 +115,7 @@ pub(crate) struct Core {
     /// How many objects may be looked at at the same time.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) outside: Arc<dyn Outside>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     /// How many calls to the outside may be under way.
     pub(crate) outside_slots: Semaphore,
     pub(crate) leading: AtomicBool,
@@ -130,6 +133,7 @@ impl Engine {
             machines: Vec::new(),
             clock: Arc::new(SystemClock),
             outside: Arc::new(Nobody),
+            ledger: Arc::new(Unkept),
             resync: queue::RESYNC,
             guards: Guards::default(),
             concurrency: CONCURRENCY,
@@ -148,6 +152,7 @@ impl Engine {
                 helpers.spawn(core.feed(&need, scope, settings.seed));
             }
         }
+        helpers.spawn(Arc::clone(core).follow_the_ledger());
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
@@ -303,6 +308,13 @@ impl Builder {
         self
     }
 
+    /// Who keeps what the states of objects say has happened.
+    #[must_use]
+    pub fn ledger(mut self, ledger: Arc<dyn Ledger>) -> Self {
+        self.ledger = ledger;
+        self
+    }
+
     /// Where all chance comes from: the same seed makes the same choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -348,7 +360,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, outside, resync, concurrency, guards, settings } = self;
+        let Self { wire, machines, clock, outside, ledger, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -369,6 +381,7 @@ impl Builder {
             guards,
             slots: Arc::new(Semaphore::new(concurrency)),
             outside,
+            ledger,
             outside_slots: Semaphore::new(OUTSIDE_CONCURRENCY),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),

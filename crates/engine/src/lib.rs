@@ -31,6 +31,7 @@ pub mod queue;
 pub mod reconcile;
 pub mod report;
 pub mod routing;
+mod telling;
 pub mod wire;
 
 pub use clock::{Clock, SystemClock, VirtualClock};

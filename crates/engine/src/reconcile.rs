@@ -34,6 +34,7 @@ use crate::expectations::{self, caught_up};
 use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
 use crate::queue::{Taken, Verdict, Work};
 use crate::report::{self, Ended, Report};
+use crate::telling::Told;
 
 /// How often one look may decide: a sync asks for refs, then commits, then who may command it, then acts, and a refusal
 /// in between is decided on once more. A decision that goes on asking is backed off from like any failure.
@@ -51,6 +52,8 @@ pub(crate) struct Memory {
     awaited: Vec<Written>,
     /// Versions that are our own doing: seeing them is no news.
     own: BTreeMap<(Kind, Key), String>,
+    /// What was offered to the ledger of this object's state.
+    pub(crate) told: Told,
     /// Changes that came during a look, when it was not yet known which of them are our own.
     unsorted: BTreeSet<(Kind, Key, String)>,
 }
@@ -100,6 +103,10 @@ impl Core {
                 Ok(()) => result,
                 Err(behind) => result.and(Err(behind)),
             };
+            // What was written is committed, and seen: now it has happened.
+            if let Some(me) = self.caches.get(&work.kind, &work.key).filter(|_| look.acted) {
+                self.tell(&machine, work, &me);
+            }
             let (ended, error) = match &result {
                 Ok(None) => (Ended::Gone, None),
                 Ok(Some(_)) if look.acted => (Ended::Acted, None),
@@ -143,6 +150,9 @@ impl Core {
             let heard = Arc::new(answers);
             let mut plan = self.decide(machine, &me, &look.refusals, &heard)?;
             answers = Arc::unwrap_or_clone(heard);
+            if self.tell(machine, work, &me) {
+                self.record_before(machine, work, &me, &mut plan, slot).await;
+            }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
@@ -326,7 +336,7 @@ impl Core {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
+    pub(crate) fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -337,11 +347,11 @@ impl Slot {
         Some(Self { slots: Arc::clone(slots), held: Some(held) })
     }
 
-    fn free(&mut self) {
+    pub(crate) fn free(&mut self) {
         self.held = None;
     }
 
-    async fn take(&mut self) {
+    pub(crate) async fn take(&mut self) {
         if self.held.is_none() {
             // Nobody closes the semaphore.
             self.held = Arc::clone(&self.slots).acquire_owned().await.ok();

@@ -15,7 +15,7 @@ use pawl_machines::audit::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use uuid::Uuid;
+pub use uuid::Uuid;
 
 /// A payload that is larger says so instead: a status is at most about this large, and a million rows of the usual 300
 /// bytes must stay readable.

@@ -29,7 +29,7 @@ use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
 use crate::terminal::Say;
-use crate::{doors, logging, ports, stop, webhook};
+use crate::{audit_keeping, doors, logging, ports, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -45,6 +45,8 @@ pub(crate) struct Args {
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -76,10 +78,12 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = kube::Client::new(server.service(), "default");
     let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
+    let kept = args.audit.start(Some(&directory))?;
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
         .outside(ports::of(&client, transport::https()?))
+        .ledger(kept.ledger())
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
@@ -113,6 +117,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Stopped::Cut { unfinished } = looped.await? {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
+    kept.close().await;
     served.await?.context("the API server")?;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await?.context("the webhook server")?;

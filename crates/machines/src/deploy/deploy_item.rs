@@ -32,6 +32,7 @@ use serde_json::{Map, Value, json};
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
 use super::{manifest, mock};
+use crate::audit::{self, Entry, Teller};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
@@ -165,6 +166,10 @@ impl Machine for DeployItems {
                 Write::main(SECRET, &["create", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, item: &DeployItem) -> Option<Vec<Entry>> {
+        Some(audit::deploy::deploy_item(tell, item.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, item: &Arc<DeployItem>) -> Observed {

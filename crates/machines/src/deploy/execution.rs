@@ -34,6 +34,7 @@ use super::graph::{self, Direction, Next, Progress};
 use super::items::{self, Prepared};
 use super::job::{self, Begin, Jobs, Parent};
 use crate::apply::difference;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -111,6 +112,10 @@ impl Machine for Executions {
                 Write::main(SECRET, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, me: &Prepared) -> Option<Vec<Entry>> {
+        Some(audit::deploy::execution(tell, me.execution.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, prepared: &Arc<Prepared>) -> Observed {

@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 use super::job::{self, Begin, Jobs, Parent};
 use crate::apply::difference;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
@@ -91,6 +92,10 @@ impl Machine for Installations {
                 Write::main(target::KIND, &["create", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, installation: &Installation) -> Option<Vec<Entry>> {
+        Some(audit::deploy::installation(tell, installation.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, installation: &Arc<Installation>) -> Observed {
