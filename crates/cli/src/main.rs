@@ -3,6 +3,7 @@
 mod audit;
 mod audit_keeping;
 mod bench;
+mod bundles;
 mod cluster;
 mod crds;
 mod doors;

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let kept = args.audit.start(args.data_dir.as_deref())?;
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(ports::of(&client, transport::https()?))
+        .outside(ports::of(&client, transport::https()?, None))
         .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod object;
 pub mod outside;
 pub mod plan;
+pub mod remedy;
 #[cfg(test)]
 mod testing;
 pub mod view;

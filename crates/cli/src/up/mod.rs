@@ -28,6 +28,7 @@ use pawl_machines::cluster::service_account::RootCertificates;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
+use crate::bundles::Bundles;
 use crate::terminal::Say;
 use crate::{audit_keeping, doors, logging, ports, stop, webhook};
 
@@ -42,6 +43,10 @@ pub(crate) struct Args {
     /// Where to write the kubeconfig; without it, into the data directory.
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
+    /// Where images are looked for: OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
+    /// in the data directory.
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
@@ -66,6 +71,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
             .install_crd(serde_json::to_value(crd)?)
             .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
     }
+    for crd in pawl_api::tekton::crds::all() {
+        server.install_crd(crd).map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
+    }
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
@@ -79,14 +87,17 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
     let kept = args.audit.start(Some(&directory))?;
+    let bundles = Bundles { directory: directory.join("images") };
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
-        .outside(ports::of(&client, transport::https()?))
+        .machines(pawl_machines::cluster::tekton_machines())
+        .outside(ports::of(&client, transport::https()?, Some(bundles)))
         .ledger(kept.ledger())
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
+    options.images = args.images.unwrap_or_else(|| directory.join("images"));
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(client.clone(), options);
 

@@ -14,6 +14,7 @@ mod conformance;
 mod lab;
 mod leading;
 mod looping;
+mod recording;
 #[path = "../../../apiserver/tests/it/replay.rs"]
 mod replay;
 mod watching;
