@@ -34,6 +34,7 @@ use crate::queue::{self, Queue, Work};
 use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
+use crate::telling::Told;
 use crate::wire::Wire;
 
 /// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go,
@@ -108,6 +109,8 @@ pub(crate) struct Core {
     /// There may be something to take.
     pub(crate) work: Notify,
     pub(crate) memories: Mutex<BTreeMap<Work, Memory>>,
+    /// What the ledger was offered of each audited object.
+    pub(crate) told: Mutex<BTreeMap<Work, Told>>,
     pub(crate) reports: Reports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
@@ -375,6 +378,7 @@ impl Builder {
             router: Router::new(machines),
             work: Notify::new(),
             memories: Mutex::default(),
+            told: Mutex::default(),
             reports: Reports::default(),
             metrics: Arc::default(),
             time: Time::new(clock),

@@ -34,7 +34,6 @@ use crate::expectations::{self, caught_up};
 use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
 use crate::queue::{Taken, Verdict, Work};
 use crate::report::{self, Ended, Report};
-use crate::telling::Told;
 
 /// How often one look may decide: a sync asks for refs, then commits, then who may command it, then acts, and a refusal
 /// in between is decided on once more. A decision that goes on asking is backed off from like any failure.
@@ -52,8 +51,6 @@ pub(crate) struct Memory {
     awaited: Vec<Written>,
     /// Versions that are our own doing: seeing them is no news.
     own: BTreeMap<(Kind, Key), String>,
-    /// What was offered to the ledger of this object's state.
-    pub(crate) told: Told,
     /// Changes that came during a look, when it was not yet known which of them are our own.
     unsorted: BTreeSet<(Kind, Key, String)>,
 }
@@ -318,6 +315,9 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
+        if gone {
+            self.told().remove(work);
+        }
         if gone || (memory.refusals.is_empty() && memory.awaited.is_empty()) {
             memories.remove(work);
         }

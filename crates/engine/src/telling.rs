@@ -1,7 +1,7 @@
 //! Handing the ledger what an object's state says has happened, and saying on the object when that does not work.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pawl_machines::audit::{self, Entry, Standing};
@@ -21,12 +21,13 @@ use crate::reconcile::Slot;
 /// the work goes on.
 const KEEP: Duration = Duration::from_secs(2);
 
-/// What was offered of one object.
+/// What was offered of one object. A restart forgets it, and then everything is offered once more.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Of which life: a namesake tells its own story.
     uid: String,
-    offered: BTreeSet<Uuid>,
+    /// What its state implied when it was last looked at.
+    offered: Vec<Uuid>,
     /// Whether it was last seen to say that something is not recorded.
     waits: bool,
 }
@@ -35,22 +36,23 @@ impl Core {
     /// Offers what is new in the object's state; false for kinds that are not audited.
     pub(crate) fn tell(&self, machine: &AnyMachine, work: &Work, me: &Arc<Object>) -> bool {
         let Some(entries) = machine.audit(&*self.caches, me, self.time.wall()) else { return false };
-        self.offer(work, me, entries);
-        true
-    }
-
-    fn offer(&self, work: &Work, me: &Arc<Object>, entries: Vec<Entry>) {
-        let mut memories = self.memories();
-        let Some(memory) = memories.get_mut(work) else { return };
-        let told = &mut memory.told;
+        let mut all = self.told();
+        let told = all.entry(work.clone()).or_default();
         if told.uid != me.uid() {
             *told = Told { uid: me.uid().to_owned(), ..Told::default() };
         }
-        let new: Vec<Entry> = entries.into_iter().filter(|entry| told.offered.insert(entry.id)).collect();
-        drop(memories);
+        let ids = entries.iter().map(|entry| entry.id).collect();
+        let before = std::mem::replace(&mut told.offered, ids);
+        drop(all);
+        let new: Vec<Entry> = entries.into_iter().filter(|entry| !before.contains(&entry.id)).collect();
         if !new.is_empty() {
             self.ledger.offer(new);
         }
+        true
+    }
+
+    pub(crate) fn told(&self) -> MutexGuard<'_, BTreeMap<Work, Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before a plan is applied: what is to be said of the ledger goes into its status, and what its writes would make
@@ -65,14 +67,15 @@ impl Core {
     ) {
         let now = self.time.wall();
         let last_words = machine.teller(&*self.caches, me, now).last_words(plan);
-        let releases = last_words.is_some();
-        self.offer(work, me, last_words.into_iter().collect());
+        if let Some(last_words) = last_words {
+            self.ledger.offer(vec![last_words]);
+        }
         let standing = self.ledger.standing(me.uid());
         audit::say(plan, me, &standing, now);
-        if let Some(memory) = self.memories().get_mut(work) {
-            memory.told.waits = standing != Standing::Recorded;
+        if let Some(told) = self.told().get_mut(work) {
+            told.waits = standing != Standing::Recorded;
         }
-        if plan.status.is_none() && !releases && !plan.steps.iter().any(may_forget) {
+        if plan.status.is_none() && !plan.steps.iter().any(may_forget) {
             return;
         }
         let mut keep = self.ledger.keep(me.uid());
@@ -101,8 +104,7 @@ impl Core {
 
     fn standings_changed(&self, dropped: bool) {
         let mut woken = Vec::new();
-        for (work, memory) in self.memories().iter_mut().filter(|(_, memory)| !memory.told.uid.is_empty()) {
-            let told = &mut memory.told;
+        for (work, told) in self.told().iter_mut() {
             if dropped {
                 told.offered.clear();
             }
