@@ -1,5 +1,7 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod audit;
+mod audit_keeping;
 mod bench;
 mod bundles;
 mod cluster;
@@ -54,6 +56,8 @@ enum Command {
     Up(up::Args),
     /// Be somebody on the GitHub of `up --demo`: push, open a pull request, comment, see check runs.
     Demo(demo::Args),
+    /// Show who did what and what came of it, and check that the record is what was written.
+    Audit(audit::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
     /// Show the objects below an Installation, and what each of them waits for.
@@ -128,6 +132,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
         Command::Demo(args) => runtime()?.block_on(demo::run(&args, &mut Stdout))?,
+        Command::Audit(args) => return runtime()?.block_on(audit::run(&args, &mut Stdout)),
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
         Command::Tree(args) => runtime()?.block_on(tree::run(&args, &mut Stdout))?,
         Command::Reconcile(args) => {

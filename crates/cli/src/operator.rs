@@ -9,7 +9,7 @@ use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
 use crate::ports::Ports;
-use crate::{cluster, doors, logging, stop, webhook};
+use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,6 +31,11 @@ pub(crate) struct Args {
     /// How many objects are looked at at the same time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    /// A directory on a volume: for the audit ledger where there is no --audit-url, and for what waits to be stored.
+    #[arg(long, env = "PAWL_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -46,10 +51,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
+    let kept = args.audit.start(args.data_dir.as_deref())?;
     let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client.clone())
         .machines(machines)
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
@@ -66,6 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await??;

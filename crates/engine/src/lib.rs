@@ -32,6 +32,7 @@ pub mod reconcile;
 pub mod report;
 pub mod routing;
 mod scribe;
+mod telling;
 pub mod wire;
 
 pub use clock::{Clock, SystemClock, VirtualClock};

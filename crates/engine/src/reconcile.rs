@@ -106,6 +106,10 @@ impl Core {
                 Ok(()) => result,
                 Err(behind) => result.and(Err(behind)),
             };
+            // What was written is committed, and seen: now it has happened.
+            if let Some(me) = self.caches.get(&work.kind, &work.key).filter(|_| look.acted) {
+                self.tell(&machine, work, &me);
+            }
             let (ended, error) = match &result {
                 Ok(None) => (Ended::Gone, None),
                 Ok(Some(_)) if look.acted => (Ended::Acted, None),
@@ -154,6 +158,9 @@ impl Core {
             look.thought += thinks.elapsed();
             let mut plan = decided?;
             answers = Arc::unwrap_or_clone(heard);
+            if self.tell(machine, work, &me) {
+                self.record_before(machine, work, &me, &mut plan, slot).await;
+            }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
             let moves = report::phase_change(machine, &me, plan.status.as_ref());
@@ -331,6 +338,9 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
+        if gone {
+            self.told().remove(work);
+        }
         if gone || (memory.refusals.is_empty() && memory.awaited.is_empty()) {
             memories.remove(work);
         }
@@ -349,7 +359,7 @@ impl Core {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
+    pub(crate) fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -360,11 +370,11 @@ impl Slot {
         Some(Self { slots: Arc::clone(slots), held: Some(held) })
     }
 
-    fn free(&mut self) {
+    pub(crate) fn free(&mut self) {
         self.held = None;
     }
 
-    async fn take(&mut self) {
+    pub(crate) async fn take(&mut self) {
         if self.held.is_none() {
             // Nobody closes the semaphore.
             self.held = Arc::clone(&self.slots).acquire_owned().await.ok();

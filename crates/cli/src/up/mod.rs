@@ -33,7 +33,7 @@ use crate::bundles::Bundles;
 use crate::ports::Ports;
 use crate::stop::Stop;
 use crate::terminal::Say;
-use crate::{doors, logging, stop, webhook};
+use crate::{audit_keeping, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -57,6 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    audit: audit_keeping::Choices,
+    #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
     logging: logging::Choices,
@@ -68,6 +70,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
     let (address, client) = (plane.address, plane.client());
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
+    let kept = args.audit.start(Some(&plane.directory))?;
     let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
     let bundles = Bundles { directory: images.clone() };
     let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
@@ -77,6 +80,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .build()?;
     ports.measure(engine.metrics());
     let own = std::env::current_exe().context("find this executable")?;
@@ -115,6 +119,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Stopped::Cut { unfinished } = looped.await? {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await?.context("the webhook server")?;

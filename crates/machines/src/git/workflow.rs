@@ -34,6 +34,7 @@ use super::Guards;
 use super::account;
 use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
@@ -160,6 +161,10 @@ impl Machine for Workflows {
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, workflow: &Workflow) -> Option<Vec<Entry>> {
+        Some(audit::git::workflow(tell, workflow))
     }
 
     fn observe(&self, input: &Input<'_>, workflow: &Arc<Workflow>) -> Observed {
