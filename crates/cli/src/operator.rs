@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
     let machines = doors::machines(&args.system_namespace, &args.image);
     let config = leader::Config {
-        namespace: args.system_namespace,
+        namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, &args.system_namespace, stopping.clone()).await?;
     if let Some(webhook::Served { address, .. }) = &deliveries {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }

@@ -90,7 +90,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, SYSTEM_NAMESPACE, stopping.clone()).await?;
     let measured = match args.metrics {
         Some(address) => Some(measure(address, &engine, stopping.clone()).await?),
         None => None,

@@ -8,6 +8,7 @@
     reason = "these are tests: what is not as expected is to stop them"
 )]
 
+mod alerts;
 mod authenticating;
 mod cluster;
 mod deliveries;
