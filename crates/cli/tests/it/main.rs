@@ -4,6 +4,7 @@
 
 mod match_paths;
 mod run;
+mod tekton;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
