@@ -40,6 +40,9 @@ pub const PREFIX: &str = "pawl-lock-";
 /// More labels of a Lease while it is held, for those who count or look for locks.
 pub type Marks = BTreeMap<&'static str, String>;
 
+/// Annotations of a Lease that outlive its holder; `None` takes one away.
+pub type Kept = BTreeMap<&'static str, Option<String>>;
+
 /// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -227,7 +230,12 @@ fn labelled(me: &Holder, marks: &Marks) -> Map<String, Value> {
 
 /// Lets go of a Lease: of exactly the version that was read, so that nobody's later hold is broken.
 pub fn free(lease: &Arc<Object>) -> Step {
-    if !outlives_its_holder(lease) {
+    free_keeping(lease, &Kept::new())
+}
+
+/// The same, and writes down what must outlive the holder in the same request.
+pub fn free_keeping(lease: &Arc<Object>, kept: &Kept) -> Step {
+    if !outlives_its_holder(lease, kept) {
         return Step::Delete {
             target: lease.reference(),
             resource_version: Some(lease.resource_version().to_owned()),
@@ -237,14 +245,28 @@ pub fn free(lease: &Arc<Object>) -> Step {
     }
     let names = lease.meta().labels.iter().flat_map(BTreeMap::keys);
     let labels: Map<String, Value> = names.map(|name| (name.clone(), Value::Null)).collect();
+    let mut annotations = annotated(kept);
+    annotations.insert(HOLDER.to_owned(), Value::Null);
     let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
-    patch(lease, json!({"metadata": {"labels": labels, "annotations": {HOLDER: null}}, "spec": spec}))
+    patch(lease, json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
+}
+
+/// Writes down what must outlive the holder, who keeps the lock.
+pub fn keep(lease: &Arc<Object>, kept: &Kept) -> Step {
+    patch(lease, json!({"metadata": {"annotations": annotated(kept)}}))
+}
+
+fn annotated(kept: &Kept) -> Map<String, Value> {
+    kept.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect()
 }
 
 /// Whether a Lease carries something besides its lock.
-fn outlives_its_holder(lease: &Object) -> bool {
+fn outlives_its_holder(lease: &Object, kept: &Kept) -> bool {
+    let of_lock = |name: &str| name == TARGET || name == HOLDER;
     let mut annotations = lease.meta().annotations.iter().flat_map(BTreeMap::keys);
-    annotations.any(|name| name != TARGET && name != HOLDER) || !lease.finalizers().is_empty()
+    annotations.any(|name| !of_lock(name) && !kept.contains_key(name.as_str()))
+        || kept.values().any(Option::is_some)
+        || !lease.finalizers().is_empty()
 }
 
 /// Of exactly the version that was read: the compare and the swap.

@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 
 use crate::env::{Capacity, POD_IP};
 use crate::node::{MAX_PODS, Shared};
+use crate::oci::Platform;
 
 /// Where the Node says how its containers are isolated.
 const ISOLATION_ANNOTATION: &str = "pawl.dev/isolation";
+/// Where it says how their limits are kept.
+const LIMITS_ANNOTATION: &str = "pawl.dev/limits";
 
 /// What the machine has. What cannot be read counts as nothing.
 pub(crate) fn capacity(data_dir: &Path) -> Capacity {
@@ -30,7 +33,7 @@ pub(crate) fn labels(node: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         label("kubernetes.io/hostname", node),
         label("kubernetes.io/os", "linux"),
-        label("kubernetes.io/arch", architecture()),
+        label("kubernetes.io/arch", &architecture()),
     ])
 }
 
@@ -46,7 +49,9 @@ async fn write(shared: &Shared) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(shared.client.clone());
     let name = &shared.options.node_name;
     let metadata = json!({
-        "name": name, "labels": labels(name), "annotations": {ISOLATION_ANNOTATION: shared.isolation.describe()},
+        "name": name, "labels": labels(name), "annotations": {
+            ISOLATION_ANNOTATION: shared.isolation.describe(), LIMITS_ANNOTATION: limits(shared),
+        },
     });
     let found = match api.get_opt(name).await? {
         Some(node) => {
@@ -85,7 +90,9 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
         ],
         "conditions": [{
             "type": "Ready", "status": "True", "reason": "KubeletReady",
-            "message": format!("pods run as local processes; isolation: {}", shared.isolation.describe()),
+            "message": format!(
+                "pods run as local processes; isolation: {}; limits: {}", shared.isolation.describe(), limits(shared)
+            ),
             "lastTransitionTime": since, "lastHeartbeatTime": Time(shared.now()),
         }],
         "nodeInfo": {
@@ -98,11 +105,15 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
     })
 }
 
-/// As Go names it, which is what Kubernetes uses.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// How limits are kept here, in one sentence.
+pub(crate) fn limits(shared: &Shared) -> String {
+    match &shared.cgroups {
+        Ok(_) => "cpu, memory and processes of each container, by cgroup v2".to_owned(),
+        Err(why) => format!("memory of each process alone, no cpu ({why})"),
     }
+}
+
+/// As Go names it, which is what Kubernetes uses.
+fn architecture() -> String {
+    Platform::here().architecture
 }

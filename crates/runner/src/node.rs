@@ -26,15 +26,17 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::cgroup::Cgroups;
 use crate::env::Capacity;
 use crate::events::Recorder;
-use crate::images::{Images, OwnImage};
+use crate::images::Images;
 use crate::isolate::Isolation;
 use crate::life::Timing;
 use crate::logs::Logs;
 use crate::machine;
 use crate::process::Spawner;
 use crate::records::{self, Records};
+use crate::rootfs::Cache;
 use crate::sources::ClaimStore;
 use crate::status;
 use crate::view;
@@ -67,6 +69,8 @@ pub struct Options {
     pub container_arguments: Vec<OsString>,
     /// Names of our own image, without tag.
     pub own_images: Vec<String>,
+    /// Where images are looked for: OCI layouts and archives. It need not exist.
+    pub images: PathBuf,
     pub allow_host_path: bool,
     /// Claims, as `namespace/name`, that stand for directories of this machine. They are used as they are, whether there
     /// is such an object or not, and nothing in them is ever removed.
@@ -87,8 +91,10 @@ pub struct Options {
 
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
+        let data_dir = data_dir.into();
         Self {
-            data_dir: data_dir.into(),
+            images: data_dir.join("images"),
+            data_dir,
             node_name: "pawl".to_owned(),
             own_executable: own_executable.into(),
             container_arguments: vec!["run-container".into()],
@@ -139,7 +145,9 @@ pub(crate) struct Shared {
     pub(crate) spawner: Spawner,
     pub(crate) recorder: Recorder,
     pub(crate) isolation: Isolation,
-    pub(crate) images: Box<dyn Images>,
+    pub(crate) images: Arc<Images>,
+    /// Where limits of whole containers are kept; else why they are not.
+    pub(crate) cgroups: Result<Cgroups, String>,
     pub(crate) claims: ClaimStore,
     pub(crate) capacity: Capacity,
     pub(crate) shutdown: watch::Receiver<bool>,
@@ -160,19 +168,23 @@ impl Shared {
         self.options.data_dir.join("pods").join(uid)
     }
 
-    /// What stands in every container's environment before the pod's own.
-    pub(crate) fn environment(&self, pod: &Pod) -> Vec<(String, String)> {
-        let mut env = vec![
+    /// What a container runtime puts into every environment.
+    pub(crate) fn runtime_env(&self, pod: &Pod) -> Vec<(String, String)> {
+        vec![
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
             ("HOSTNAME".to_owned(), pod.name_any()),
             ("HOME".to_owned(), "/root".to_owned()),
-        ];
-        if let Some((host, port)) = &self.options.service {
-            env.push(("KUBERNETES_SERVICE_HOST".to_owned(), host.clone()));
-            env.push(("KUBERNETES_SERVICE_PORT".to_owned(), port.to_string()));
-            env.push(("KUBERNETES_SERVICE_PORT_HTTPS".to_owned(), port.to_string()));
-        }
-        env
+        ]
+    }
+
+    /// What Kubernetes puts into every environment.
+    pub(crate) fn service_env(&self) -> Vec<(String, String)> {
+        let Some((host, port)) = &self.options.service else { return Vec::new() };
+        vec![
+            ("KUBERNETES_SERVICE_HOST".to_owned(), host.clone()),
+            ("KUBERNETES_SERVICE_PORT".to_owned(), port.to_string()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS".to_owned(), port.to_string()),
+        ]
     }
 }
 
@@ -220,12 +232,15 @@ impl Runner {
         if ended.is_err() {
             tracing::warn!("some containers did not end in time; they are killed");
         }
+        if let Ok(cgroups) = &shared.cgroups {
+            cgroups.close();
+        }
         Ok(())
     }
 
     async fn prepare(self, shutdown: watch::Receiver<bool>) -> Result<Shared, Error> {
         let Self { client, mut options, logs } = self;
-        for part in ["pods", "logs", "claims"] {
+        for part in ["pods", "logs", "claims", "rootfs"] {
             let path = options.data_dir.join(part);
             // Volumes hold Secrets, logs may: nobody else's business.
             let made = std::fs::create_dir_all(&path)
@@ -236,30 +251,34 @@ impl Runner {
         let executable = |source| Error::Executable { path: named.clone(), source };
         options.own_executable = options.own_executable.canonicalize().map_err(executable)?;
         let directory = options.data_dir.clone();
-        let absolute = directory.canonicalize();
-        options.data_dir = absolute.map_err(|source| Error::Directory { path: directory, source })?;
+        let unusable = |source| Error::Directory { path: directory.clone(), source };
+        options.data_dir = options.data_dir.canonicalize().map_err(unusable)?;
         let (program, arguments) = (options.own_executable.clone(), options.container_arguments.clone());
         let mut isolation = match options.isolation {
             Some(isolation) => isolation,
-            None => Isolation::detect(&program, &arguments).await.map_err(executable)?,
+            None => {
+                let scratch = options.data_dir.join("probe");
+                remove_dir(&scratch).and_then(|()| std::fs::create_dir(&scratch)).map_err(unusable)?;
+                let found = Isolation::detect(&program, &arguments, &scratch).await.map_err(executable)?;
+                remove_dir(&scratch).map_err(unusable)?;
+                found
+            }
         };
         isolation.no_network = !options.network && (isolation.user || isolation.mount);
-        tracing::info!(
-            isolation = isolation.describe(),
-            "containers are isolated by what this machine allows"
-        );
-        let spawner = Spawner::new(program, arguments);
-        Ok(Shared {
-            spawner: spawner.map_err(executable)?,
+        let cache = Cache::open(options.data_dir.join("rootfs")).map_err(unusable)?;
+        let own = if isolation.mount { view::OWN_EXECUTABLE.into() } else { options.own_executable.clone() };
+        let spawner = Spawner::new(program, arguments).map_err(executable)?;
+        let shared = Shared {
+            spawner,
             recorder: Recorder::new(client.clone(), options.node_name.clone()),
-            images: Box::new(OwnImage {
-                names: options.own_images.clone(),
-                executable: if isolation.mount {
-                    view::OWN_EXECUTABLE.into()
-                } else {
-                    options.own_executable.clone()
-                },
+            images: Arc::new(Images {
+                own_names: options.own_images.clone(),
+                executable: own,
+                directory: options.images.clone(),
+                cache,
+                usable: isolation.user && isolation.mount,
             }),
+            cgroups: Cgroups::open(&options.data_dir),
             claims: ClaimStore {
                 directory: options.data_dir.join("claims"),
                 given: options.directories.clone(),
@@ -270,7 +289,13 @@ impl Runner {
             logs,
             isolation,
             shutdown,
-        })
+        };
+        tracing::info!(
+            isolation = isolation.describe(),
+            limits = machine::limits(&shared),
+            "containers are isolated and limited by what this machine allows"
+        );
+        Ok(shared)
     }
 }
 

@@ -3,9 +3,10 @@
 //! A task per pod: it looks, asks [`Life`] what is next, does it, writes the status if it changed, and sleeps until
 //! the pod changes, a container ends, or a time comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,10 +82,19 @@ struct Worker {
     life: Life,
     running: BTreeMap<usize, (Handle, Launch)>,
     /// Each waits for the end of one container, and ends it when this worker does.
-    waits: JoinSet<(usize, u8)>,
-    image_ignored_told: bool,
+    waits: JoinSet<Ended>,
+    /// What the pod was told once already.
+    told: BTreeSet<&'static str>,
     /// The status as it was written last.
     written: Option<(PodStatus, Value)>,
+}
+
+/// A container's process ended.
+struct Ended {
+    index: usize,
+    code: u8,
+    /// For want of memory.
+    oom_killed: bool,
 }
 
 /// Whether the API still knows the pod.
@@ -104,7 +114,7 @@ impl Worker {
             life: Life::new(&pod, shared.options.timing, shared.now()),
             running: BTreeMap::new(),
             waits: JoinSet::new(),
-            image_ignored_told: false,
+            told: BTreeSet::new(),
             shutdown: shared.shutdown.clone(),
             written: None,
             shared,
@@ -116,11 +126,6 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
-        for container in &mut self.life.containers {
-            if matches!(container.state, State::Exited(_)) {
-                self.shared.images.resolve(&container.image).id().clone_into(&mut container.image_id);
-            }
-        }
         if self.bind().await == Known::Gone {
             return;
         }
@@ -215,7 +220,7 @@ impl Worker {
                 Step::Start(index) => self.start(index).await,
                 Step::Terminate(index) => {
                     self.tell_of_stop(index).await;
-                    self.signal(index, Signal::SIGTERM);
+                    self.signal(index, self.stop_signal(index));
                 }
                 Step::Kill(index) => self.signal(index, Signal::SIGKILL),
             }
@@ -227,6 +232,12 @@ impl Worker {
         if let Some((handle, _)) = self.running.get(&index) {
             handle.signal(signal);
         }
+    }
+
+    /// How a container is asked to stop: as its image says, if that means anything here.
+    fn stop_signal(&self, index: usize) -> Signal {
+        let named = self.running.get(&index).and_then(|(_, launch)| launch.stop_signal.as_deref());
+        named.and_then(signal_named).unwrap_or(Signal::SIGTERM)
     }
 
     async fn tell_of_stop(&self, index: usize) {
@@ -242,7 +253,7 @@ impl Worker {
         let now = self.shared.now();
         let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
         tokio::select! {
-            Some(Ok((index, code))) = self.waits.join_next() => self.process_ended(index, code).await,
+            Some(Ok(ended)) = self.waits.join_next() => self.process_ended(&ended).await,
             changed = self.updates.changed() => if changed.is_err() {
                 // The node is gone: so are the reasons to run.
                 self.life.stop(StopReason::Shutdown, now);
@@ -252,7 +263,8 @@ impl Worker {
         }
     }
 
-    async fn process_ended(&mut self, index: usize, code: u8) {
+    async fn process_ended(&mut self, ended: &Ended) {
+        let Ended { index, code, oom_killed } = *ended;
         let Some((_, launch)) = self.running.remove(&index) else { return };
         let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else {
             return;
@@ -264,7 +276,12 @@ impl Worker {
         };
         let exit = Exit {
             code: i32::from(code),
-            reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
+            reason: match code {
+                0 => "Completed",
+                _ if oom_killed => "OOMKilled",
+                _ => "Error",
+            }
+            .to_owned(),
             message,
             started_at: record.map(|record| record.started_at),
             finished_at: self.shared.now(),
@@ -289,6 +306,7 @@ impl Worker {
         let Some(container) = self.life.containers.get(index) else { return };
         let record = Record {
             id: exit.id.clone(),
+            image_id: container.image_id.clone(),
             restarts: container.restarts,
             ends_in_row: container.ends_in_row,
             started_at: exit.started_at.unwrap_or(exit.finished_at),
@@ -467,11 +485,42 @@ impl Worker {
     }
 }
 
-pub(crate) fn remove_dir(path: &std::path::Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
+pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::remove_dir_all(path) {
+        // Containers, and the kernel under a layer, leave directories that even their owner may not enter.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            std::fs::remove_dir_all(path)
+        }
+        removed => removed,
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Lets the owner into every directory below; nothing runs in them any more.
+fn open_up(path: &Path) -> io::Result<()> {
+    let mut left = vec![path.to_owned()];
+    while let Some(directory) = left.pop() {
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            // The type of the entry itself: a link to a directory is not one.
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `SIGQUIT`, `QUIT` or `3`, as images write it.
+fn signal_named(name: &str) -> Option<Signal> {
+    let number = name.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let full = || if name.starts_with("SIG") { name.to_owned() } else { format!("SIG{name}") };
+    number.or_else(|| full().parse().ok())
 }
 
 /// Captured output never shows a secret that the container was given (I6).
@@ -483,6 +532,29 @@ fn masked(text: String, secrets: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_may_name_its_stop_signal_in_three_ways() {
+        for name in ["SIGQUIT", "QUIT", "3"] {
+            assert_eq!(signal_named(name), Some(Signal::SIGQUIT), "{name}");
+        }
+        for bad in ["", "SIGNONE", "99", "SIGRTMIN+3"] {
+            assert_eq!(signal_named(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_locked_is_removed_all_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let locked = home.path().join("a/locked");
+        std::fs::create_dir_all(locked.join("deep")).unwrap();
+        std::os::unix::fs::symlink("/", locked.join("link")).unwrap();
+        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0)).unwrap();
+        open_up(&home.path().join("a")).unwrap();
+        remove_dir(&home.path().join("a")).unwrap();
+        assert!(!home.path().join("a").exists());
+        remove_dir(&home.path().join("a")).unwrap();
+    }
 
     #[test]
     fn captured_words_hold_no_secret() {

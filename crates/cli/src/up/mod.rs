@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// Where to write the kubeconfig; without it, into the data directory.
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
+    /// Where images are looked for: OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
+    /// in the data directory.
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
     /// Start with a sample to watch.
     #[arg(long)]
     demo: bool,
@@ -89,6 +93,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
+    options.images = args.images.unwrap_or_else(|| directory.join("images"));
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(client.clone(), options);
 

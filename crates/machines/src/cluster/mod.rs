@@ -1,8 +1,10 @@
 //! What the embedded server needs and a real cluster brings along: the controllers of Kubernetes' own kinds and of
 //! Tekton's.
 
+pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod disruption_budget;
 pub mod garbage;
 pub mod job;
 pub mod namespace;
@@ -29,6 +31,8 @@ pub fn machines() -> Vec<AnyMachine> {
         AnyMachine::new(namespace::Namespaces),
         AnyMachine::new(job::Jobs),
         AnyMachine::new(job::orphans::OrphanPods),
+        AnyMachine::new(cron_job::CronJobs),
+        AnyMachine::new(disruption_budget::DisruptionBudgets),
         AnyMachine::new(deployment::Deployments),
         AnyMachine::new(replica_set::ReplicaSets),
         AnyMachine::new(stateful_set::StatefulSets),
