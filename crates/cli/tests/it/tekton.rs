@@ -29,7 +29,10 @@ impl Up {
         prepare(home.path());
         let kubeconfig = home.path().join("kubeconfig");
         let mut command = Command::new(PAWL);
-        command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(home.path()).arg("--write-kubeconfig");
+        command
+            .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(home.path())
+            .arg("--write-kubeconfig");
         let process = command.arg(&kubeconfig).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let client = until("pawl up", || async { connect(&kubeconfig).await }).await;
         Self { process, home, client }
@@ -105,7 +108,8 @@ fn word(value: &Value) -> String {
 }
 
 fn example(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/tekton").join(format!("{name}.yaml"));
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/tekton").join(format!("{name}.yaml"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -154,7 +158,8 @@ fn write_bundle(home: &Path) {
 /// A tar of one file: a header of 512 bytes, the text padded to as much, and two empty blocks.
 fn tarred(name: &str, text: &str) -> Vec<u8> {
     let mut header = vec![0_u8; 512];
-    let mut put = |at: usize, bytes: &[u8]| header.splice(at..at + bytes.len(), bytes.iter().copied()).for_each(drop);
+    let mut put =
+        |at: usize, bytes: &[u8]| header.splice(at..at + bytes.len(), bytes.iter().copied()).for_each(drop);
     put(0, name.as_bytes());
     put(100, b"0000644\0");
     put(124, format!("{:011o}\0", text.len()).as_bytes());
@@ -181,20 +186,26 @@ async fn every_example_ends_as_tekton_would_end_it() {
         let said = (condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap());
         assert_eq!(said, (standing, reason), "{name}: {status:#}");
         let found = status["results"].as_array().cloned().unwrap_or_default();
-        let found: Value = found.iter().map(|result| (word(&result["name"]), result["value"].clone())).collect();
+        let found: Value =
+            found.iter().map(|result| (word(&result["name"]), result["value"].clone())).collect();
         assert_eq!(found, results, "{name}");
     }
 
     let failing = up.get("TaskRun", "failing-build").await["status"].clone();
-    let steps: Vec<(String, i64)> = failing["steps"].as_array().unwrap().iter()
-        .map(|step| (word(&step["terminationReason"]), step["terminated"]["exitCode"].as_i64().unwrap())).collect();
+    let steps: Vec<(String, i64)> = failing["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| (word(&step["terminationReason"]), step["terminated"]["exitCode"].as_i64().unwrap()))
+        .collect();
     assert_eq!(steps, [("Completed".to_owned(), 0), ("Error".to_owned(), 3), ("Skipped".to_owned(), 1)]);
     assert_eq!(failing["conditions"][0]["message"], "\"step-broken\" exited with code 3: Error");
     let run = up.get("PipelineRun", "failing").await["status"].clone();
     assert_eq!(run["skippedTasks"], json!([{"name": "publish", "reason": "PipelineRun was stopping"}]));
 
     let skipped = up.get("PipelineRun", "when").await["status"]["skippedTasks"].clone();
-    let reasons: Vec<&str> = skipped.as_array().unwrap().iter().map(|task| task["reason"].as_str().unwrap()).collect();
+    let reasons: Vec<&str> =
+        skipped.as_array().unwrap().iter().map(|task| task["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["When Expressions evaluated to false", "Results were missing"]);
 
     let flaky = up.get("TaskRun", "retries-flaky").await["status"].clone();
@@ -202,11 +213,17 @@ async fn every_example_ends_as_tekton_would_end_it() {
     assert_eq!(flaky["podName"], "retries-flaky-pod-retry2");
 
     let probe = up.get("TaskRun", "on-error").await["status"]["steps"][0].clone();
-    assert_eq!((&probe["terminationReason"], &probe["terminated"]["exitCode"]), (&json!("Continued"), &json!(7)));
+    assert_eq!(
+        (&probe["terminationReason"], &probe["terminated"]["exitCode"]),
+        (&json!("Continued"), &json!(7))
+    );
 
     let left = up.api("Pod").list(&ListParams::default()).await.unwrap();
     let timed_out = left.iter().find(|pod| pod.metadata.name.as_deref() == Some("timeout-sleep-pod"));
-    assert!(timed_out.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()), "what took too long is ended");
+    assert!(
+        timed_out.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()),
+        "what took too long is ended"
+    );
     assert!(up.home.path().exists());
 }
 
@@ -218,17 +235,31 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
     })
     .await;
     let script = "#".repeat(1_000_000);
-    let run = |name: &str, spec: Value| json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
-        "metadata": {"name": name}, "spec": spec});
+    let run = |name: &str, spec: Value| {
+        json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": name}, "spec": spec})
+    };
     let steps = |script: &str| json!({"steps": [{"name": "s", "image": "busybox", "script": script}]});
     let runs = [
-        ("no-bundle", json!({"pipelineRef": {"resolver": "bundles", "params": [{"name": "bundle", "value": "example.com/x:1"},
-            {"name": "name", "value": "w"}, {"name": "kind", "value": "pipeline"}]}}), "CouldntGetPipeline"),
+        (
+            "no-bundle",
+            json!({"pipelineRef": {"resolver": "bundles", "params": [{"name": "bundle", "value": "example.com/x:1"},
+            {"name": "name", "value": "w"}, {"name": "kind", "value": "pipeline"}]}}),
+            "CouldntGetPipeline",
+        ),
         ("no-pipeline", json!({"pipelineRef": {"name": "nope"}}), "CouldntGetPipeline"),
         ("no-resolver", json!({"pipelineRef": {"resolver": "git"}}), "CouldntGetPipeline"),
-        ("megabyte", json!({"pipelineSpec": {"tasks": [{"name": "a", "taskSpec": steps(&script)}]}}), "PipelineValidationFailed"),
-        ("cycle", json!({"pipelineSpec": {"tasks": [{"name": "a", "runAfter": ["b"], "taskSpec": steps("true")},
-            {"name": "b", "runAfter": ["a"], "taskSpec": steps("true")}]}}), "PipelineInvalidGraph"),
+        (
+            "megabyte",
+            json!({"pipelineSpec": {"tasks": [{"name": "a", "taskSpec": steps(&script)}]}}),
+            "PipelineValidationFailed",
+        ),
+        (
+            "cycle",
+            json!({"pipelineSpec": {"tasks": [{"name": "a", "runAfter": ["b"], "taskSpec": steps("true")},
+            {"name": "b", "runAfter": ["a"], "taskSpec": steps("true")}]}}),
+            "PipelineInvalidGraph",
+        ),
     ];
     for (name, spec, reason) in runs {
         let object: DynamicObject = serde_json::from_value(run(name, spec)).unwrap();
@@ -236,8 +267,12 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
         let status = up.ended("PipelineRun", name).await;
         assert_eq!(status["conditions"][0]["reason"], reason, "{name}: {}", status["conditions"][0]);
     }
-    let malformed: DynamicObject = serde_json::from_value(run("m", json!({"timeouts": {"pipeline": "soon"}}))).unwrap();
-    assert!(up.api("PipelineRun").create(&PostParams::default(), &malformed).await.is_err(), "refused at the door");
+    let malformed: DynamicObject =
+        serde_json::from_value(run("m", json!({"timeouts": {"pipeline": "soon"}}))).unwrap();
+    assert!(
+        up.api("PipelineRun").create(&PostParams::default(), &malformed).await.is_err(),
+        "refused at the door"
+    );
 
     let hanging = json!({"pipelineSpec": {"tasks": [{"name": "hang", "taskSpec": steps("sleep 600")}],
         "finally": [{"name": "last", "taskSpec": steps("true")}]}});
@@ -254,5 +289,8 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
     let status = up.ended("PipelineRun", "hanging").await;
     assert_eq!(status["conditions"][0]["reason"], "Cancelled");
     assert_eq!(status["childReferences"].as_array().unwrap().len(), 2);
-    until("the process to end", || async { up.api("Pod").get_opt("hanging-hang-pod").await.unwrap().is_none().then_some(()) }).await;
+    until("the process to end", || async {
+        up.api("Pod").get_opt("hanging-hang-pod").await.unwrap().is_none().then_some(())
+    })
+    .await;
 }

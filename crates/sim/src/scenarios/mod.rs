@@ -5,6 +5,7 @@ mod garbage;
 mod git;
 mod jobs;
 mod remedy;
+mod tekton;
 mod workflows;
 mod workloads;
 
@@ -20,6 +21,7 @@ pub fn all() -> Vec<Scenario> {
         git::all(),
         deploy::all(),
         remedy::all(),
+        tekton::all(),
     ]
     .into_iter()
     .flatten()
