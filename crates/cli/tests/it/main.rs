@@ -5,6 +5,7 @@
 mod demo;
 mod match_paths;
 mod run;
+mod tekton;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
