@@ -33,6 +33,7 @@ mod process;
 mod quantity;
 mod records;
 mod rootfs;
+mod schedule;
 pub mod sources;
 pub mod status;
 mod view;
