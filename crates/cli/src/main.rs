@@ -1,6 +1,7 @@
 //! `pawl`, the one executable: parse, then call.
 
 mod bench;
+mod bundles;
 mod cluster;
 mod crds;
 mod doors;

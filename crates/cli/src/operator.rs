@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     };
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(ports::of(&client, transport::https()?))
+        .outside(ports::of(&client, transport::https()?, None))
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)

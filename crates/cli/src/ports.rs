@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use pawl_engine::outside::Outside;
+use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
 use pawl_integrations::github::transport::Transport;
@@ -11,19 +11,23 @@ use pawl_integrations::{github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
-/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub.
-pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
+use crate::bundles::Bundles;
+
+/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub; `bundles` to what the embedded
+/// runner of Tekton's kinds runs.
+pub(crate) fn of(client: &kube::Client, transport: Transport, bundles: Option<Bundles>) -> Arc<dyn Outside> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let wire = Wire::new(client.clone());
     let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
     let github = github::Port::new(Arc::clone(&secrets), transport, clock);
-    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets) })
+    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets), bundles })
 }
 
 #[derive(Debug)]
 struct Ports {
     github: github::Port,
     logs: logs::Port,
+    bundles: Option<Bundles>,
 }
 
 impl Outside for Ports {
@@ -35,6 +39,10 @@ impl Outside for Ports {
         match call {
             Call::GitHub(_) => self.github.call(call),
             Call::Logs(_) => self.logs.call(call),
+            Call::Bundle(_) => match &self.bundles {
+                Some(bundles) => bundles.call(call),
+                None => Nobody.call(call),
+            },
         }
     }
 }

@@ -40,6 +40,9 @@ pub const PREFIX: &str = "pawl-lock-";
 /// More labels of a Lease while it is held, for those who count or look for locks.
 pub type Marks = BTreeMap<&'static str, String>;
 
+/// Annotations of a Lease that outlive its holder; `None` takes one away.
+pub type Kept = BTreeMap<&'static str, Option<String>>;
+
 /// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -59,9 +62,9 @@ pub enum Lock {
 /// What a unit that wants to act gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
-    /// All locks are its own.
+    /// All locks are its own, and name its run.
     Have,
-    /// These steps take what is missing; then look again.
+    /// These steps take or write down what is missing; then look again.
     Take(Vec<Step>),
     /// Somebody else holds a target. What was taken of the others is given back: all or none.
     Busy { target: Target, holder: String, give_back: Vec<Step> },
@@ -126,7 +129,10 @@ pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
 }
 
-/// What a unit must do to hold all of its targets.
+/// What a unit must do to hold all of its targets, with the run that it names written on each.
+///
+/// Claimed before the run exists, a lock names it without its UID; claimed again once the run is there, that is put
+/// right. Whoever starts a run so that it can be made before it acts claims after it is made, and saves that write.
 ///
 /// `lease_of` looks into the cache. Steps are in the order of the Leases' names, so that two units that want the same
 /// targets meet at the first; each applies only to the version that was read, so a stale cache loses the race.
@@ -146,7 +152,10 @@ pub fn claim(
     for (key, target) in wanted {
         let lease = lease_of(&key);
         match read(lease.as_ref()) {
-            Lock::Held(holder) if holder.unit.uid == me.unit.uid => held.extend(lease),
+            Lock::Held(holder) if holder.unit.uid == me.unit.uid => {
+                take.extend(lease.as_ref().and_then(|lease| record(lease, me)));
+                held.extend(lease);
+            }
             Lock::Held(holder) => busy = busy.or(Some((target.clone(), holder.unit.to_string()))),
             Lock::Unreadable(identity) => busy = busy.or(Some((target.clone(), identity))),
             Lock::Free => take.push(match lease {
@@ -162,14 +171,21 @@ pub fn claim(
     }
 }
 
-/// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already.
+/// Writes down what has become known of the run, such as its UID; `None` when the Lease says so already, or more.
 pub fn record(lease: &Arc<Object>, me: &Holder) -> Option<Step> {
+    let run = me.run.as_ref()?;
     match read(Some(lease)) {
-        Lock::Held(holder) if holder.unit.uid == me.unit.uid && *holder != *me => {
+        Lock::Held(holder) if holder.unit.uid == me.unit.uid && !tells_of(&holder, run) => {
             Some(patch(lease, json!({"metadata": {"annotations": {HOLDER: encode(me)}}})))
         }
         Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => None,
     }
+}
+
+/// Whether a holder names this run, at least as far as it is known.
+fn tells_of(holder: &Holder, run: &Reference) -> bool {
+    let same = |told: &Reference| told.kind == run.kind && told.key == run.key;
+    holder.run.as_ref().is_some_and(|told| same(told) && (run.uid.is_empty() || told.uid == run.uid))
 }
 
 /// Frees a lock whose unit and run can do nothing more; whoever notices may. `None` while one of them may.
@@ -214,7 +230,12 @@ fn labelled(me: &Holder, marks: &Marks) -> Map<String, Value> {
 
 /// Lets go of a Lease: of exactly the version that was read, so that nobody's later hold is broken.
 pub fn free(lease: &Arc<Object>) -> Step {
-    if !outlives_its_holder(lease) {
+    free_keeping(lease, &Kept::new())
+}
+
+/// The same, and writes down what must outlive the holder in the same request.
+pub fn free_keeping(lease: &Arc<Object>, kept: &Kept) -> Step {
+    if !outlives_its_holder(lease, kept) {
         return Step::Delete {
             target: lease.reference(),
             resource_version: Some(lease.resource_version().to_owned()),
@@ -224,14 +245,28 @@ pub fn free(lease: &Arc<Object>) -> Step {
     }
     let names = lease.meta().labels.iter().flat_map(BTreeMap::keys);
     let labels: Map<String, Value> = names.map(|name| (name.clone(), Value::Null)).collect();
+    let mut annotations = annotated(kept);
+    annotations.insert(HOLDER.to_owned(), Value::Null);
     let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
-    patch(lease, json!({"metadata": {"labels": labels, "annotations": {HOLDER: null}}, "spec": spec}))
+    patch(lease, json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
+}
+
+/// Writes down what must outlive the holder, who keeps the lock.
+pub fn keep(lease: &Arc<Object>, kept: &Kept) -> Step {
+    patch(lease, json!({"metadata": {"annotations": annotated(kept)}}))
+}
+
+fn annotated(kept: &Kept) -> Map<String, Value> {
+    kept.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect()
 }
 
 /// Whether a Lease carries something besides its lock.
-fn outlives_its_holder(lease: &Object) -> bool {
+fn outlives_its_holder(lease: &Object, kept: &Kept) -> bool {
+    let of_lock = |name: &str| name == TARGET || name == HOLDER;
     let mut annotations = lease.meta().annotations.iter().flat_map(BTreeMap::keys);
-    annotations.any(|name| name != TARGET && name != HOLDER) || !lease.finalizers().is_empty()
+    annotations.any(|name| !of_lock(name) && !kept.contains_key(name.as_str()))
+        || kept.values().any(Option::is_some)
+        || !lease.finalizers().is_empty()
 }
 
 /// Of exactly the version that was read: the compare and the swap.

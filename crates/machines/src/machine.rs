@@ -32,6 +32,12 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Thinks. Pure, total: bad input is a decision.
     fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Plan<Self::Status>;
+
+    /// Whether it only ever runs beside Pawl's own API server, which can make a write depend on the version of another
+    /// object: then what it makes and removes is fenced ([`crate::apply`]). Elsewhere nothing would hold the fence.
+    fn is_fenced(&self) -> bool {
+        false
+    }
 }
 
 /// What the loop must know to run a machine.
@@ -174,6 +180,8 @@ pub struct BoundPlan {
     pub machine: &'static str,
     pub basis: Reference,
     pub resource_version: String,
+    /// The API server is asked to compare the version of `basis` with every create and delete.
+    pub fenced: bool,
     pub steps: Vec<Step>,
     pub notes: Vec<Note>,
     pub status: Option<Value>,
@@ -247,6 +255,7 @@ impl<M: Machine> Decider for M {
             machine: description.name,
             basis: input.me.reference(),
             resource_version: input.me.resource_version().to_owned(),
+            fenced: self.is_fenced(),
             steps,
             notes,
             status,
@@ -293,6 +302,7 @@ fn refuse_malformed(description: &Description, me: &Arc<Object>, malformed: &Mal
         machine: description.name,
         basis: me.reference(),
         resource_version: me.resource_version().to_owned(),
+        fenced: false,
         steps: release.map(|finalizer| Step::RemoveFinalizer(finalizer.to_owned())).into_iter().collect(),
         notes: vec![Note::warning("Malformed", malformed.problem.clone())],
         status: None,

@@ -22,6 +22,17 @@ use crate::object::Key;
 pub enum Call {
     GitHub(github::Call),
     Logs(Logs),
+    Bundle(BundleEntry),
+}
+
+/// One pipeline or task of a Tekton bundle: an OCI image whose layers are manifests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BundleEntry {
+    /// As images are named.
+    pub bundle: String,
+    /// `pipeline` or `task`.
+    pub kind: String,
+    pub name: String,
 }
 
 /// The end of what a container wrote.
@@ -42,6 +53,8 @@ pub enum Reply {
     GitHub(github::Reply),
     /// The masked text.
     Logs(String),
+    /// The manifest.
+    Bundle(serde_json::Value),
 }
 
 /// What was heard so far in this look.
@@ -80,6 +93,7 @@ impl Call {
         match self {
             Self::GitHub(_) => "github",
             Self::Logs(_) => "logs",
+            Self::Bundle(_) => "bundles",
         }
     }
 
@@ -87,7 +101,7 @@ impl Call {
     pub fn is_write(&self) -> bool {
         match self {
             Self::GitHub(call) => call.ask.is_write(),
-            Self::Logs(_) => false,
+            Self::Logs(_) | Self::Bundle(_) => false,
         }
     }
 }
@@ -97,6 +111,9 @@ impl std::fmt::Display for Call {
         match self {
             Self::GitHub(call) => call.fmt(f),
             Self::Logs(Logs { pod, container, .. }) => write!(f, "read the log of {pod} {container}"),
+            Self::Bundle(BundleEntry { bundle, kind, name }) => {
+                write!(f, "read {kind} {name} of bundle {bundle}")
+            }
         }
     }
 }

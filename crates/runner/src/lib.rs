@@ -28,6 +28,7 @@ mod machine;
 mod mapping;
 pub mod node;
 pub mod oci;
+mod order;
 pub mod plan;
 mod process;
 mod quantity;

@@ -10,6 +10,7 @@
 
 mod blob;
 pub mod build;
+pub mod bundle;
 mod digest;
 mod platform;
 mod reference;

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::events::Note;
 use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
+use crate::order;
 use crate::plan::Launch;
 use crate::process::Handle;
 use crate::records::{Record, Records};
@@ -31,7 +32,7 @@ use crate::status;
 mod start;
 
 /// A kubelet's limit for a termination message.
-const MAX_MESSAGE_BYTES: usize = 4096;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4096;
 /// A kubelet's limits for a termination message taken from the log.
 const MAX_FALLBACK_BYTES: usize = 2048;
 const MAX_FALLBACK_LINES: u64 = 80;
@@ -273,6 +274,10 @@ impl Worker {
             return;
         };
         let record = self.records.read(&name);
+        let (code, message) = match self.report(&name, &launch, code).await {
+            Some((code, message)) => (code, message),
+            None => (code, self.last_words(&name, &launch, code).await),
+        };
         let exit = Exit {
             code: i32::from(code),
             reason: match code {
@@ -281,7 +286,7 @@ impl Worker {
                 _ => "Error",
             }
             .to_owned(),
-            message: self.last_words(&name, &launch, code).await,
+            message,
             started_at: record.map(|record| record.started_at),
             finished_at: self.shared.now(),
             id: self.id(index),
@@ -321,6 +326,24 @@ impl Worker {
         };
         if let Err(error) = self.records.write(&container.name, &record) {
             tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
+        }
+    }
+
+    /// What a container that runs in its turn leaves for those after it: its exit code, and files. `None`: nobody asked
+    /// for a report.
+    async fn report(&self, name: &str, launch: &Launch, code: u8) -> Option<(u8, Option<String>)> {
+        let order = self.life.order.clone()?;
+        let (volumes, name) = (self.shared.home(&self.uid).join("volumes"), name.to_owned());
+        let secrets = launch.secrets.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            if let Err(error) = order::leave_exit_code(&volumes, &order, &name, code) {
+                tracing::warn!(%error, container = name, "an exit code cannot be left for the next container");
+            }
+            order.report.map(|report| order::report(&volumes, &report, &|text| masked(text, &secrets)))
+        });
+        match told.await.ok()?? {
+            Ok(message) => Some((code, message)),
+            Err(error) => Some((code.max(1), Some(error.to_string()))),
         }
     }
 

@@ -162,8 +162,10 @@ impl Ground {
         let env = Arc::new(SimEnv::new());
         let server = Server::in_memory(Arc::clone(&env) as Arc<dyn Env>);
         let trace = SharedTrace::new(true);
-        for crd in pawl_api::crds::all().into_iter().filter(|_| own_kinds) {
-            let made = serde_json::to_value(crd).map(|crd| server.install_crd(crd));
+        let ours = pawl_api::crds::all().into_iter().map(serde_json::to_value);
+        let tekton = pawl_api::tekton::crds::all().into_iter().map(Ok);
+        for crd in ours.chain(tekton).filter(|_| own_kinds) {
+            let made = crd.map(|crd| server.install_crd(crd));
             if !matches!(made, Ok(Ok(()))) {
                 trace.line(|| format!("a definition was refused: {made:?}"));
             }

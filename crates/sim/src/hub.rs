@@ -137,6 +137,7 @@ impl Outside for Ports {
                 let text = format!("what {} wrote", logs.container);
                 Box::pin(std::future::ready(Ok(Reply::Logs(text))))
             }
+            Call::Bundle(_) => pawl_engine::outside::Nobody.call(call),
         }
     }
 }

@@ -28,6 +28,7 @@ use pawl_machines::cluster::service_account::RootCertificates;
 use pawl_machines::machine::AnyMachine;
 use pawl_runner::Runner;
 
+use crate::bundles::Bundles;
 use crate::terminal::Say;
 use crate::{doors, logging, ports, stop, webhook};
 
@@ -68,6 +69,9 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
             .install_crd(serde_json::to_value(crd)?)
             .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
     }
+    for crd in pawl_api::tekton::crds::all() {
+        server.install_crd(crd).map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
+    }
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
@@ -80,10 +84,12 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = kube::Client::new(server.service(), "default");
     let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
+    let bundles = Bundles { directory: directory.join("images") };
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
-        .outside(ports::of(&client, transport::https()?))
+        .machines(pawl_machines::cluster::tekton_machines())
+        .outside(ports::of(&client, transport::https()?, Some(bundles)))
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);

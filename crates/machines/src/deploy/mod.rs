@@ -1,9 +1,10 @@
 //! The deploy door: Installation → Execution → DeployItem.
 
 pub mod blueprint;
-mod cron;
+pub(crate) mod cron;
 pub mod deploy_item;
 pub mod execution;
+mod export_secret;
 pub mod graph;
 pub mod installation;
 pub mod item_job;
@@ -12,6 +13,7 @@ pub mod job;
 mod json_path;
 mod manifest;
 mod mock;
+mod report;
 #[cfg(test)]
 mod testing;
 
@@ -24,7 +26,7 @@ pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
         ..deploy_item::DeployItems::default()
     };
     vec![
-        AnyMachine::new(installation::Installations),
+        AnyMachine::new(installation::Installations::default()),
         AnyMachine::new(execution::Executions::default()),
         AnyMachine::new(items),
     ]

@@ -46,7 +46,7 @@ use crate::view::{Input, View};
 
 mod ahead;
 mod ending;
-mod following;
+pub(crate) mod following;
 mod locking;
 mod report;
 mod telling;

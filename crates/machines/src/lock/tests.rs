@@ -36,6 +36,7 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
         machine: "test",
         basis: me.reference(),
         resource_version: me.resource_version().to_owned(),
+        fenced: false,
         steps,
         notes: vec![],
         status: None,
@@ -85,6 +86,33 @@ fn the_first_takes_it_and_the_second_learns_who_has_it() {
         (target.to_string().as_str(), holder.as_str(), give_back.len()),
         (WEB, "ConfigMap n/unit-a", 0)
     );
+}
+
+#[test]
+fn a_lock_names_its_run_and_its_uid_as_soon_as_that_is_known() {
+    let mut cluster = cluster();
+    assert_eq!(settle(&mut cluster, "a", &[WEB]), Claim::Have);
+    let run = |cluster: &Cluster| match read(Some(&lease(cluster, WEB))) {
+        Lock::Held(holder) => holder.run.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((run(&cluster).key.name.as_str(), run(&cluster).uid.as_str()), ("run-a", ""));
+    let mut me = holder("a");
+    me.run.as_mut().unwrap().uid = "configmap-run-a".to_owned();
+    let lease_of = |world: &World| {
+        let world = world.clone();
+        move |key: &Key| world.get(&LEASE, key)
+    };
+    let again = |cluster: &Cluster, me: &Holder| {
+        claim(SYSTEM, &[target(WEB)], lease_of(&cluster.world), me, &Marks::new(), now())
+    };
+    let Claim::Take(steps) = again(&cluster, &me) else { panic!("the UID is not on the lock yet") };
+    let (plan, basis) = plan(&cluster, "a", steps);
+    assert!(cluster.apply(plan, basis, usize::MAX).failure.is_none());
+    assert_eq!(run(&cluster).uid, "configmap-run-a");
+    // Neither who knows as much nor who knows less writes again.
+    assert_eq!(again(&cluster, &me), Claim::Have);
+    assert_eq!(again(&cluster, &holder("a")), Claim::Have);
 }
 
 #[test]

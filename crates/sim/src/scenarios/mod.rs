@@ -4,6 +4,7 @@ mod deploy;
 mod garbage;
 mod git;
 mod jobs;
+mod remedy;
 mod workflows;
 mod workloads;
 
@@ -11,10 +12,18 @@ use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        garbage::all(),
+        jobs::all(),
+        workflows::all(),
+        workloads::all(),
+        git::all(),
+        deploy::all(),
+        remedy::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 pub fn find(name: &str) -> Option<Scenario> {

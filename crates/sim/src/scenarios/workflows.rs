@@ -91,7 +91,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a finished Workflow stays finished when its Job is removed",
             own_kinds: true,
             timed: false,
-            stalls: false,
+            stalls: true,
             alone: false,
             github: None,
             machines,

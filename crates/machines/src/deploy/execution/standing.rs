@@ -11,8 +11,7 @@ use pawl_api::deploy::{
 use pawl_api::meta::Reason;
 use serde_json::json;
 
-use super::report::Report;
-use super::{Observed, item_status, patch_item};
+use super::{Observed, Report, item_status, patch_item};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::item_job::{self, Flow};
 use crate::deploy::items;
@@ -263,7 +262,7 @@ fn in_job(item: &DeployItem, job: &str) -> Standing {
 pub(super) fn timeouts(
     observed: &Observed,
     side: &Side<'_>,
-    report: &Report<'_>,
+    report: &Report<'_, ExecutionStatus>,
     plan: &mut Plan<ExecutionStatus>,
 ) -> bool {
     let before = plan.steps.len();

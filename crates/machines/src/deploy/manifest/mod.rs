@@ -31,6 +31,7 @@ use self::readiness::Ready;
 use super::deploy_item::{Come, Observed, Work};
 use super::item_job::Flow;
 use super::json_path::Path;
+use crate::cluster::namespace::lets_in;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Propagation, Step, Waiting};
 use crate::view::{View, group_of};
@@ -453,8 +454,7 @@ fn allowed(
         Some(namespace) if namespace == home => Ok(()),
         Some(namespace) => {
             let there = view.get(&NAMESPACE, &Key::new(None, namespace));
-            let says = there.as_ref().and_then(|there| there.label(ALLOW_FROM));
-            if says.is_some_and(|says| says.split(',').any(|one| one == "*" || one == home)) {
+            if lets_in(there.as_deref(), home) {
                 return Ok(());
             }
             Err(format!("the namespace {namespace} is not labelled {ALLOW_FROM}: {home}"))
