@@ -8,24 +8,25 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
-use pawl_api::meta::Target;
+use pawl_api::meta::{Kind, Target};
 use pawl_api::remedy::{RemediationRequest, WorkflowExecution};
-use pawl_machines::git::explain::{self, Happened};
+use pawl_machines::git::explain;
 use pawl_machines::lock::LEASE;
 use pawl_machines::object::Object;
-use pawl_machines::remedy;
 use pawl_machines::remedy::memory::Memory;
+use pawl_machines::story::Happened;
+use pawl_machines::{deploy, remedy};
 use serde::de::DeserializeOwned;
 
-use crate::cluster;
 use crate::terminal::Say;
+use crate::{cluster, tree};
 
 /// How many Events are told: the newest.
 const EVENTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, wfe/NAME or rr/NAME.
+    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, inst/NAME, exec/NAME, di/NAME, wfe/NAME or rr/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
     /// What this path leads to (with pr/NUMBER or branch/NAME).
@@ -47,7 +48,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let Some((kind, name)) = args.what.split_once('/') else {
-        bail!("{}: say KIND/NAME, as workflow/plan-1, branch/infra-1 or pr/7", args.what);
+        bail!(
+            "{}: say KIND/NAME, as workflow/plan-1, branch/infra-1, pr/7, inst/shop, exec/shop or di/shop-db",
+            args.what
+        );
     };
     let asked = Asked { client: cluster::for_people(args.kubeconfig.as_deref()).await?, args };
     let told = match kind {
@@ -62,7 +66,10 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         }
         "wfe" | "workflowexecution" | "workflowexecutions" => asked.execution(name).await?,
         "rr" | "remediationrequest" | "remediationrequests" => asked.request(name).await?,
-        other => bail!("{other}: not explained; say workflow, branch, pr, wfe or rr"),
+        other => match tree::kind_of(other) {
+            Some(kind) => asked.deployed(&kind, name).await?,
+            None => bail!("{other}: not explained; say workflow, branch, pr, inst, exec, di, wfe or rr"),
+        },
     };
     say.line(told.trim_end());
     Ok(())
@@ -104,6 +111,13 @@ impl Asked<'_> {
         let request: RemediationRequest = self.get(name).await?;
         let happened = self.happened(&request.uid().unwrap_or_default()).await?;
         Ok(remedy::explain::request(name, &request, &happened))
+    }
+
+    async fn deployed(&self, kind: &Kind, name: &str) -> anyhow::Result<String> {
+        let found = tree::look(&self.client, &self.args.namespace, kind, name).await?;
+        let happened = self.happened(found.object.uid()).await?;
+        let told = deploy::explain::story(&found.world, &found.object, &happened);
+        told.with_context(|| format!("{} {name}: it does not have the shape of its kind", kind.kind))
     }
 
     async fn branch(&self, branch: Branch) -> anyhow::Result<String> {

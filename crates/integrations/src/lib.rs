@@ -4,6 +4,7 @@
 //! time, and the engine comes back; so the same client runs in the simulators, where nothing ever waits.
 
 pub mod alerts;
+pub mod cluster;
 pub mod github;
 pub mod logs;
 pub mod mask;

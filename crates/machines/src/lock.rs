@@ -115,13 +115,12 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
 
 /// Reads a Lease.
 pub fn read_object(lease: &Object) -> Lock {
-    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
-    match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
-        Some(Ok(written)) => Lock::Held(Box::new(written.into())),
-        Some(Err(_)) => Lock::Unreadable(identity.to_owned()),
-        None if identity.is_empty() => Lock::Free,
-        None => Lock::Unreadable(identity.to_owned()),
+    let holder = lease.annotation(HOLDER);
+    if let Some(Ok(written)) = holder.map(serde_json::from_str::<Written>) {
+        return Lock::Held(Box::new(written.into()));
     }
+    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
+    if holder.is_none() && identity.is_empty() { Lock::Free } else { Lock::Unreadable(identity.to_owned()) }
 }
 
 /// The locks that a unit holds, in the order of their names. The watch of Leases must index [`UNIT`].
@@ -133,6 +132,14 @@ pub fn held_by(view: &dyn View, uid: &str) -> Vec<Arc<Object>> {
 /// The hash of the target that a Lease locks; `None` for Leases that are no locks.
 pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
+}
+
+/// The targets that an annotation lists, comma-separated.
+///
+/// # Errors
+/// When one of them is none.
+pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseError> {
+    text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
 }
 
 /// What a unit must do to hold all of its targets, with the run that it names written on each.

@@ -1,4 +1,4 @@
-//! The client and the port against the fake GitHub, both held to GitHub's own description.
+//! The client and the port against the fake GitHub, both held to GitHub's own description; and the port to clusters.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@
 
 mod alerts;
 mod authenticating;
+mod cluster;
 mod deliveries;
 mod examples;
 mod ground;
@@ -17,5 +18,6 @@ mod limits;
 mod port;
 mod reading;
 mod reporting;
+mod restart;
 mod socket;
 mod webhook;

@@ -4,7 +4,7 @@ use pawl_api::remedy::workflow_execution::{ConflictingWorkflow, SkipDetails};
 use pawl_api::remedy::{RemediationRequest, WorkflowExecution};
 
 use super::memory::Memory;
-use crate::git::explain::{Happened, Story};
+use crate::story::{Happened, Story};
 
 /// The story of one WorkflowExecution. `memory` is what its target remembers, where that is known.
 pub fn execution(

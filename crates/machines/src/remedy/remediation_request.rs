@@ -28,6 +28,7 @@ use pawl_api::remedy::{
 };
 use serde_json::json;
 
+use crate::audit::{self, Entry, Teller};
 use crate::dag::{self, Node};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::LEASE;
@@ -104,6 +105,10 @@ impl Machine for RemediationRequests {
                 Write::main(workflow_execution::KIND, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, request: &RemediationRequest) -> Option<Vec<Entry>> {
+        Some(audit::remedy::remediation_request(tell, request))
     }
 
     fn observe(&self, input: &Input<'_>, request: &Arc<RemediationRequest>) -> Observed {

@@ -30,6 +30,7 @@ use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
 use serde_json::json;
 
 use super::memory::{Remembered, Verdict};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
 use crate::failure;
@@ -132,6 +133,10 @@ impl Machine for WorkflowExecutions {
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, execution: &WorkflowExecution) -> Option<Vec<Entry>> {
+        Some(audit::remedy::workflow_execution(tell, execution))
     }
 
     fn observe(&self, input: &Input<'_>, execution: &Arc<WorkflowExecution>) -> Observed {
