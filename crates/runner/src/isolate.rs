@@ -38,9 +38,6 @@ use crate::view;
 /// The exit code of a container that could not be started: what container runtimes use.
 pub const CANNOT_START: u8 = 128;
 
-/// Longest hostname that Linux takes.
-const MAX_HOSTNAME_BYTES: usize = 63;
-
 const INSIDE: &str = "--inside";
 const PROBE: &str = "--probe";
 
@@ -269,8 +266,7 @@ fn inside(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> 
         view::enter(spec)?;
     }
     if spec.isolation.uts {
-        let end = spec.hostname.floor_char_boundary(MAX_HOSTNAME_BYTES);
-        sethostname(spec.hostname.get(..end).unwrap_or_default()).map_err(errno("the hostname"))?;
+        sethostname(&spec.hostname).map_err(errno("the hostname"))?;
     }
     umask(Mode::from_bits_truncate(0o022));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(errno("the core limit"))?;

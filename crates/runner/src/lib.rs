@@ -34,6 +34,7 @@ mod process;
 mod quantity;
 mod records;
 mod rootfs;
+mod schedule;
 pub mod sources;
 pub mod status;
 mod view;

@@ -28,7 +28,7 @@ pub(crate) fn capacity(data_dir: &Path) -> Capacity {
     Capacity { cpus: u32::try_from(cpus).unwrap_or(1), memory_bytes: kib * 1024, disk_bytes: disk }
 }
 
-pub(crate) fn labels(node: &str) -> BTreeMap<String, String> {
+fn labels(node: &str) -> BTreeMap<String, String> {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     BTreeMap::from([
         label("kubernetes.io/hostname", node),

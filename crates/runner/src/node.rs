@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::cgroup::Cgroups;
 use crate::env::Capacity;
-use crate::events::Recorder;
+use crate::events::{Note, Recorder};
 use crate::images::Images;
 use crate::isolate::Isolation;
 use crate::life::Timing;
@@ -37,6 +38,7 @@ use crate::machine;
 use crate::process::Spawner;
 use crate::records::{self, Records};
 use crate::rootfs::Cache;
+use crate::schedule::{Terms, Waits};
 use crate::sources::ClaimStore;
 use crate::status;
 use crate::view;
@@ -44,6 +46,9 @@ use crate::worker::{self, Latest, Work, remove_dir};
 
 /// So many pods run at once; more wait. A kubelet's default.
 pub const MAX_PODS: usize = 110;
+
+/// Longest hostname that Linux takes.
+const MAX_HOSTNAME_BYTES: usize = 63;
 
 /// What programs are found by where a pod says nothing: what container runtimes set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -172,7 +177,7 @@ impl Shared {
     pub(crate) fn runtime_env(&self, pod: &Pod) -> Vec<(String, String)> {
         vec![
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
-            ("HOSTNAME".to_owned(), pod.name_any()),
+            ("HOSTNAME".to_owned(), hostname(pod)),
             ("HOME".to_owned(), "/root".to_owned()),
         ]
     }
@@ -211,7 +216,13 @@ impl Runner {
         }
         let api: Api<Pod> = Api::all(shared.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let api: Api<core::v1::Node> = Api::all(shared.client.clone());
         let mut node = Node::new(shared.clone());
+        // Before the first pod: a node that was cordoned stays so.
+        if let Ok(found) = api.get(&shared.options.node_name).await {
+            node.terms = Terms::of(&found);
+        }
+        let mut terms = watcher::watch_object(api, &shared.options.node_name).default_backoff().boxed();
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
@@ -220,6 +231,10 @@ impl Runner {
                     Some(Err(error)) => tracing::warn!(%error, "watching pods failed; tried again"),
                     // A watcher does not end; if it did, there would be nothing to do but stop.
                     None => break,
+                },
+                Some(found) = terms.next() => match found {
+                    Ok(found) => node.settle_terms(found.as_ref()).await,
+                    Err(error) => tracing::warn!(%error, "watching the Node failed; tried again"),
                 },
                 Some(done) = node.tasks.join_next_with_id() => node.task_done(done).await,
             }
@@ -302,6 +317,7 @@ impl Runner {
 /// The watch's side of the runner: who is there, and which task has whom.
 struct Node {
     shared: Arc<Shared>,
+    terms: Terms,
     pods: BTreeMap<String, Held>,
     /// Seen since the list began.
     listed: BTreeSet<String>,
@@ -340,6 +356,7 @@ impl Node {
         }
         Self {
             shared,
+            terms: Terms::default(),
             pods: BTreeMap::new(),
             listed: BTreeSet::new(),
             tasks: JoinSet::new(),
@@ -365,6 +382,15 @@ impl Node {
                     self.sweep().await;
                 }
             }
+        }
+    }
+
+    /// Takes in what people say about the node; pods that waited may go.
+    async fn settle_terms(&mut self, node: Option<&core::v1::Node>) {
+        let terms = node.map(Terms::of).unwrap_or_default();
+        if terms != self.terms {
+            self.terms = terms;
+            self.again().await;
         }
     }
 
@@ -405,9 +431,8 @@ impl Node {
         let bound = latest.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         if !bound {
             let full = work == Work::Run && running >= MAX_PODS;
-            if let Some((reason, message)) = unschedulable(&latest.pod, &self.shared.options.node_name, full)
-            {
-                return self.hold_back(&latest.pod, reason, message).await;
+            if let Some(waits) = self.terms.against(&latest.pod, full) {
+                return self.hold_back(&latest.pod, &waits).await;
             }
         }
         held.stage = Stage::Busy(work);
@@ -471,11 +496,11 @@ impl Node {
     }
 
     /// Says on the pod why it does not start.
-    async fn hold_back(&self, pod: &Pod, reason: &str, message: String) {
+    async fn hold_back(&self, pod: &Pod, Waits { reason, message }: &Waits) {
         let before = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let same = |c: &&k8s_openapi::api::core::v1::PodCondition| c.type_ == "PodScheduled";
         let now = before.iter().find(same);
-        if now.is_some_and(|c| c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message))
+        if now.is_some_and(|c| c.reason.as_deref() == Some(*reason) && c.message.as_deref() == Some(message))
         {
             return;
         }
@@ -491,6 +516,8 @@ impl Node {
         if let Err(error) = written {
             tracing::warn!(%error, pod = pod.name_any(), "a pod that must wait was not told");
         }
+        let note = Note::FailedScheduling { message: message.clone() };
+        self.shared.recorder.note(pod, &note, self.shared.now()).await;
     }
 
     /// Once, after the first list: what belongs to nobody is removed.
@@ -515,6 +542,15 @@ impl Node {
     }
 }
 
+/// What a pod's containers call their machine.
+pub(crate) fn hostname(pod: &Pod) -> String {
+    let own = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
+    let name = own.filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name_any());
+    // As a kubelet cuts it: a name that ends with a dash or a dot is none.
+    let cut = name.get(..name.floor_char_boundary(MAX_HOSTNAME_BYTES)).unwrap_or_default();
+    cut.trim_end_matches(['-', '.']).to_owned()
+}
+
 /// What a pod needs; `None`: nothing.
 fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
     let deleting = pod.metadata.deletion_timestamp.is_some();
@@ -531,24 +567,6 @@ fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
     let pretended =
         matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
     Some(if pretended && !run_workloads { Work::Pretend } else { Work::Run })
-}
-
-/// Why a pod cannot be placed here, in the scheduler's words.
-fn unschedulable(pod: &Pod, node: &str, full: bool) -> Option<(&'static str, String)> {
-    let spec = pod.spec.as_ref()?;
-    if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        return Some((
-            "SchedulingGated",
-            "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
-        ));
-    }
-    let labels = machine::labels(node);
-    let matches = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-    if !spec.node_selector.iter().flatten().all(matches) {
-        let message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
-        return Some(("Unschedulable", message.to_owned()));
-    }
-    full.then(|| ("Unschedulable", "0/1 nodes are available: 1 Too many pods.".to_owned()))
 }
 
 #[cfg(test)]
@@ -592,19 +610,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_be_placed_is_told_in_the_schedulers_words() {
-        let reason = |spec: serde_json::Value, full| {
-            unschedulable(&pod(json!({"metadata": {}, "spec": spec})), "n", full)
-        };
-        assert_eq!(reason(json!({"containers": []}), false), None);
-        assert_eq!(
-            reason(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "n"}}), false),
-            None
-        );
-        let gated = reason(json!({"containers": [], "schedulingGates": [{"name": "x"}]}), false);
-        assert_eq!(gated.unwrap().0, "SchedulingGated");
-        let elsewhere = reason(json!({"containers": [], "nodeSelector": {"disk": "ssd"}}), false);
-        assert!(elsewhere.unwrap().1.contains("didn't match"));
-        assert!(reason(json!({"containers": []}), true).unwrap().1.contains("Too many pods"));
+    fn a_pod_may_name_its_host_and_a_long_name_is_cut() {
+        assert_eq!(hostname(&pod(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}))), "p");
+        let own = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "hostname": "job-0"}});
+        assert_eq!(hostname(&pod(own)), "job-0");
+        let long = format!("{}-{}", "a".repeat(62), "b".repeat(9));
+        assert_eq!(hostname(&pod(json!({"metadata": {"name": long}}))), "a".repeat(62));
     }
 }

@@ -16,11 +16,12 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::events::Note;
-use crate::life::{Exit, Life, State, Step, StopReason};
+use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
 use crate::order;
 use crate::plan::Launch;
@@ -126,6 +127,9 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        for container in self.life.containers.iter().filter(|c| self.will_run_again(c)) {
+            self.shared.logs.run_is_over(&self.uid, &container.name);
+        }
         if self.bind().await == Known::Gone {
             return;
         }
@@ -288,15 +292,22 @@ impl Worker {
             id: self.id(index),
         };
         self.ended(index, exit);
-        let again = self.life.containers.get(index).filter(|c| match &c.state {
-            State::Exited(exit) => self.life.again(c, exit),
-            State::Running { .. } | State::Waiting { .. } => false,
-        });
+        let again = self.life.containers.get(index).filter(|c| self.will_run_again(c));
+        if again.is_some() {
+            self.shared.logs.run_is_over(&self.uid, &name);
+        }
         if let Some((delay, container)) =
             again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
         {
             let message = status::back_off_message(&self.pod, container, delay.as_secs());
             self.note(Note::BackOff { message }).await;
+        }
+    }
+
+    fn will_run_again(&self, container: &ContainerLife) -> bool {
+        match &container.state {
+            State::Exited(exit) => self.life.again(container, exit),
+            State::Running { .. } | State::Waiting { .. } => false,
         }
     }
 
@@ -338,13 +349,16 @@ impl Worker {
 
     /// The termination message: what the container left at its path, or the end of its log.
     async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
-        let file = tokio::fs::read(self.message_path(name)).await.unwrap_or_default();
-        let start = file.len().saturating_sub(MAX_MESSAGE_BYTES);
-        let mut text = String::from_utf8_lossy(file.get(start..).unwrap_or_default()).into_owned();
-        if text.is_empty() && launch.fallback_to_logs && code != 0 {
-            text = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, MAX_FALLBACK_BYTES).await;
+        // A secret that the cut would tear must be known for one: so much more is read, and cut off when it is masked.
+        let more = launch.secrets.iter().map(String::len).max().unwrap_or(0);
+        let text = tail(&self.message_path(name), MAX_MESSAGE_BYTES + more).await;
+        let mut words = last(&masked(text, &launch.secrets), MAX_MESSAGE_BYTES);
+        if words.is_empty() && launch.fallback_to_logs && code != 0 {
+            let bytes = MAX_FALLBACK_BYTES + more;
+            let log = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, bytes).await;
+            words = last(&masked(log, &launch.secrets), MAX_FALLBACK_BYTES);
         }
-        Some(masked(text, &launch.secrets)).filter(|text| !text.is_empty())
+        Some(words).filter(|words| !words.is_empty())
     }
 
     async fn bind(&mut self) -> Known {
@@ -523,6 +537,25 @@ fn signal_named(name: &str) -> Option<Signal> {
     number.or_else(|| full().parse().ok())
 }
 
+/// The last bytes of a file, however long a container made it.
+async fn tail(path: &Path, bytes: usize) -> String {
+    let read = async {
+        let mut file = tokio::fs::File::open(path).await?;
+        let start = file.metadata().await?.len().saturating_sub(bytes as u64);
+        file.seek(io::SeekFrom::Start(start)).await?;
+        let mut end = Vec::new();
+        file.take(bytes as u64).read_to_end(&mut end).await?;
+        Ok::<_, io::Error>(end)
+    };
+    String::from_utf8_lossy(&read.await.unwrap_or_default()).into_owned()
+}
+
+/// The end of a text, at most so many bytes of it.
+fn last(text: &str, bytes: usize) -> String {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(bytes));
+    text.get(start..).unwrap_or_default().to_owned()
+}
+
 /// Captured output never shows a secret that the container was given (I6).
 fn masked(text: String, secrets: &[String]) -> String {
     let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
@@ -554,6 +587,19 @@ mod tests {
         remove_dir(&home.path().join("a")).unwrap();
         assert!(!home.path().join("a").exists());
         remove_dir(&home.path().join("a")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_long_message_is_kept_and_no_more_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("message");
+        std::fs::write(&path, format!("{}end", "ü".repeat(100_000))).unwrap();
+        assert_eq!(tail(&path, 4).await, "\u{fffd}end");
+        assert_eq!(tail(&home.path().join("absent"), 4).await, "");
+        assert_eq!(
+            (last("üend", 4).as_str(), last("üend", 5).as_str(), last("a", 9).as_str()),
+            ("end", "üend", "a")
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod deploying;
 mod lab;
 mod leading;
 mod looping;
+mod recording;
 #[path = "../../../apiserver/tests/it/replay.rs"]
 mod replay;
 mod watching;

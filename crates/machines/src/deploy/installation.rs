@@ -35,6 +35,7 @@ use serde_json::json;
 use super::graph::{self, Direction, Next};
 use super::job::{self, Begin, Jobs, Parent};
 use super::report::Report;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
@@ -117,6 +118,10 @@ impl Machine for Installations {
                 Write::main(target::KIND, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, installation: &Installation) -> Option<Vec<Entry>> {
+        Some(audit::deploy::installation(tell, installation.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, installation: &Arc<Installation>) -> Observed {

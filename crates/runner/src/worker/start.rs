@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Container;
-use kube::ResourceExt;
 
 use super::{Ended, Worker, remove_dir};
 use crate::cgroup::{Cgroup, Limits};
@@ -16,6 +15,7 @@ use crate::images::{Image, WhyHost};
 use crate::isolate::{Bind, CANNOT_START, ContainerSpec, ImageRoot};
 use crate::life::Exit;
 use crate::mapping::GROUP_BASE;
+use crate::node::hostname;
 use crate::plan::{self, Launch, Refusal};
 use crate::records::{Process, Record};
 use crate::rootfs;
@@ -279,7 +279,7 @@ impl Worker {
             argv: launch.argv.clone(),
             env: launch.env.clone(),
             working_dir: PathBuf::from(&launch.working_dir),
-            hostname: self.pod.name_any(),
+            hostname: hostname(&self.pod),
             root,
             image,
             binds,

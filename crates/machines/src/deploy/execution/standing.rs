@@ -8,7 +8,8 @@ use pawl_api::deploy::{
     DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, annotations, deploy_item,
     execution, labels, operations, target,
 };
-use pawl_api::meta::Reason;
+use pawl_api::meta::{Reason, condition};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
 use serde_json::json;
 
 use super::{Observed, Report, item_status, patch_item};
@@ -283,6 +284,10 @@ pub(super) fn timeouts(
         }
         if job::is_interrupted(&owned.object, jobs) {
             plan.steps.extend(give_up(owned, item, Reason::Interrupted, INTERRUPTED, report.now));
+            continue;
+        }
+        // It waits for somebody else, not for its deployer: its time begins when it has what it acts on.
+        if condition::is_true(&status.conditions, TARGET_LOCKED) {
             continue;
         }
         let (since, limit, reason) = match (&status.last_reconcile_time, &status.job_id_generation_time) {
