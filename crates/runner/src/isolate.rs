@@ -38,6 +38,8 @@ use crate::view;
 /// The exit code of a container that could not be started: what container runtimes use.
 pub const CANNOT_START: u8 = 128;
 
+const NO_NETWORK: &str = "no network";
+
 const INSIDE: &str = "--inside";
 const PROBE: &str = "--probe";
 
@@ -159,15 +161,17 @@ impl Isolation {
             (self.uts, "own hostname"),
             (self.groups, "several groups"),
             (self.overlay, "image files shared"),
-            (self.no_network, "no network"),
+            (self.no_network, NO_NETWORK),
         ];
-        let (has, lacks): (Vec<_>, Vec<_>) = parts.iter().partition(|(has, _)| *has);
-        let words =
-            |list: Vec<&(bool, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ");
-        match (has.is_empty(), lacks.is_empty()) {
-            (true, _) => "none: processes see the whole machine".to_owned(),
-            (false, true) => words(has),
-            (false, false) => format!("{}; not: {}", words(has), words(lacks)),
+        let words = |wanted: bool| {
+            // That the network is shared is a choice, nothing that the machine lacks.
+            let said = parts.iter().filter(|(has, word)| *has == wanted && (*has || *word != NO_NETWORK));
+            said.map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
+        };
+        match (words(true), words(false)) {
+            (has, _) if has.is_empty() => "none: processes see the whole machine".to_owned(),
+            (has, lacks) if lacks.is_empty() => has,
+            (has, lacks) => format!("{has}; not: {lacks}"),
         }
     }
 }

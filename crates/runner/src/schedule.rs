@@ -94,7 +94,6 @@ fn matches(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

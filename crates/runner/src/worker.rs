@@ -16,7 +16,6 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -30,14 +29,11 @@ use crate::records::{Record, Records};
 use crate::status;
 
 mod start;
+mod words;
 
-/// A kubelet's limit for a termination message.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 4096;
-/// A kubelet's limits for a termination message taken from the log.
-const MAX_FALLBACK_BYTES: usize = 2048;
-const MAX_FALLBACK_LINES: u64 = 80;
-/// Shorter secrets are not masked: a message full of stars for every `1` in it helps nobody.
-const MIN_MASKED_BYTES: usize = 4;
+pub(crate) use words::MAX_MESSAGE_BYTES;
+use words::masked;
+
 /// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
 const GONE_GRACE: SignedDuration = SignedDuration::from_secs(1);
 /// Retries of writes start here and double (I9).
@@ -347,20 +343,6 @@ impl Worker {
         }
     }
 
-    /// The termination message: what the container left at its path, or the end of its log.
-    async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
-        // A secret that the cut would tear must be known for one: so much more is read, and cut off when it is masked.
-        let more = launch.secrets.iter().map(String::len).max().unwrap_or(0);
-        let text = tail(&self.message_path(name), MAX_MESSAGE_BYTES + more).await;
-        let mut words = last(&masked(text, &launch.secrets), MAX_MESSAGE_BYTES);
-        if words.is_empty() && launch.fallback_to_logs && code != 0 {
-            let bytes = MAX_FALLBACK_BYTES + more;
-            let log = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, bytes).await;
-            words = last(&masked(log, &launch.secrets), MAX_FALLBACK_BYTES);
-        }
-        Some(words).filter(|words| !words.is_empty())
-    }
-
     async fn bind(&mut self) -> Known {
         if self.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
             return Known::Yes;
@@ -537,31 +519,6 @@ fn signal_named(name: &str) -> Option<Signal> {
     number.or_else(|| full().parse().ok())
 }
 
-/// The last bytes of a file, however long a container made it.
-async fn tail(path: &Path, bytes: usize) -> String {
-    let read = async {
-        let mut file = tokio::fs::File::open(path).await?;
-        let start = file.metadata().await?.len().saturating_sub(bytes as u64);
-        file.seek(io::SeekFrom::Start(start)).await?;
-        let mut end = Vec::new();
-        file.take(bytes as u64).read_to_end(&mut end).await?;
-        Ok::<_, io::Error>(end)
-    };
-    String::from_utf8_lossy(&read.await.unwrap_or_default()).into_owned()
-}
-
-/// The end of a text, at most so many bytes of it.
-fn last(text: &str, bytes: usize) -> String {
-    let start = text.ceil_char_boundary(text.len().saturating_sub(bytes));
-    text.get(start..).unwrap_or_default().to_owned()
-}
-
-/// Captured output never shows a secret that the container was given (I6).
-fn masked(text: String, secrets: &[String]) -> String {
-    let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
-    worth.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -582,29 +539,10 @@ mod tests {
         let locked = home.path().join("a/locked");
         std::fs::create_dir_all(locked.join("deep")).unwrap();
         std::os::unix::fs::symlink("/", locked.join("link")).unwrap();
-        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
         open_up(&home.path().join("a")).unwrap();
         remove_dir(&home.path().join("a")).unwrap();
         assert!(!home.path().join("a").exists());
         remove_dir(&home.path().join("a")).unwrap();
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_long_message_is_kept_and_no_more_is_read() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("message");
-        std::fs::write(&path, format!("{}end", "ü".repeat(100_000))).unwrap();
-        assert_eq!(tail(&path, 4).await, "\u{fffd}end");
-        assert_eq!(tail(&home.path().join("absent"), 4).await, "");
-        assert_eq!(
-            (last("üend", 4).as_str(), last("üend", 5).as_str(), last("a", 9).as_str()),
-            ("end", "üend", "a")
-        );
-    }
-
-    #[test]
-    fn captured_words_hold_no_secret() {
-        let secrets = ["not-a-real-secret".to_owned(), "1".to_owned()];
-        assert_eq!(masked("1: not-a-real-secret!".to_owned(), &secrets), "1: ***!");
     }
 }
