@@ -84,7 +84,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = kube::Client::new(server.service(), "default");
     let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
-    let bundles = Bundles { directory: directory.join("images") };
+    let images = args.images.unwrap_or_else(|| directory.join("images"));
+    let bundles = Bundles { directory: images.clone() };
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(certificate))
@@ -93,7 +94,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         .build()?;
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(directory.join("runner"), own);
-    options.images = args.images.unwrap_or_else(|| directory.join("images"));
+    options.images = images;
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(client.clone(), options);
 
