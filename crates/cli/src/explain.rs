@@ -7,18 +7,21 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
-use pawl_machines::git::explain::{self, Happened};
+use pawl_api::meta::Kind;
+use pawl_machines::deploy;
+use pawl_machines::git::explain;
+use pawl_machines::story::Happened;
 use serde::de::DeserializeOwned;
 
-use crate::cluster;
 use crate::terminal::Say;
+use crate::{cluster, tree};
 
 /// How many Events are told: the newest.
 const EVENTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to explain: workflow/NAME, branch/NAME, or pr/NUMBER.
+    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, inst/NAME, exec/NAME, or di/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
     /// What this path leads to (with pr/NUMBER or branch/NAME).
@@ -37,7 +40,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let Some((kind, name)) = args.what.split_once('/') else {
-        bail!("{}: say KIND/NAME, as workflow/plan-1, branch/infra-1 or pr/7", args.what);
+        bail!(
+            "{}: say KIND/NAME, as workflow/plan-1, branch/infra-1, pr/7, inst/shop, exec/shop or di/shop-db",
+            args.what
+        );
     };
     let asked = Asked { client: cluster::for_people(args.kubeconfig.as_deref()).await?, args };
     let told = match kind {
@@ -50,7 +56,10 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
             let number = name.parse().with_context(|| format!("pr/{name}: not a number"))?;
             asked.pull_request(number).await?
         }
-        other => bail!("{other}: not explained; say workflow, branch or pr"),
+        other => match tree::kind_of(other) {
+            Some(kind) => asked.deployed(&kind, name).await?,
+            None => bail!("{other}: not explained; say workflow, branch, pr, inst, exec or di"),
+        },
     };
     say.line(told.trim_end());
     Ok(())
@@ -66,6 +75,13 @@ impl Asked<'_> {
         let workflow: Workflow = self.get(name).await?;
         let happened = self.happened(&workflow.uid().unwrap_or_default()).await?;
         Ok(explain::workflow(name, &workflow, &happened))
+    }
+
+    async fn deployed(&self, kind: &Kind, name: &str) -> anyhow::Result<String> {
+        let found = tree::look(&self.client, &self.args.namespace, kind, name).await?;
+        let happened = self.happened(found.object.uid()).await?;
+        let told = deploy::explain::story(&found.world, &found.object, &happened);
+        told.with_context(|| format!("{} {name}: it does not have the shape of its kind", kind.kind))
     }
 
     async fn branch(&self, branch: Branch) -> anyhow::Result<String> {

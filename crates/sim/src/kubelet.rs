@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request};
-use pawl_api::k8s::POD;
+use pawl_api::k8s::{POD, SECRET};
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
@@ -26,6 +28,9 @@ pub fn movable(ground: &Ground) -> impl Iterator<Item = &Arc<Object>> {
 pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
     let status = match phase(pod) {
         "Running" if pod.is_deleting() => ended(ground, pod, 143),
+        "Running" if brings_out(ground, pod).is_some() => {
+            return brings_out(ground, pod).unwrap_or_default();
+        }
         "Running" => ended(ground, pod, exit_code(pod).unwrap_or_default()),
         _ if is_held(pod) => return release(pod),
         _ => json!({"phase": "Running", "startTime": ground.now().to_string(),
@@ -33,6 +38,21 @@ pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
     };
     let path = format!("{}/status", POD.path(pod.namespace(), Some(pod.name())));
     request(Method::PATCH, &path, "application/merge-patch+json", &json!({"status": status}))
+}
+
+/// What the sidecar of a container item does before its pod ends: it says which job's output it brought out.
+fn brings_out(ground: &Ground, pod: &Object) -> Option<Request<Vec<u8>>> {
+    let inits = pod.raw().pointer("/spec/initContainers")?.as_array()?;
+    let collect = inits.iter().find(|one| one.get("name").and_then(Value::as_str) == Some("collect"))?;
+    let args: Vec<&str> = collect.get("args")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let after = |flag: &str| args.iter().skip_while(|arg| **arg != flag).nth(1).copied();
+    let (secret, job) = (after("--secret")?, STANDARD.encode(after("--job")?));
+    let found = ground.get(&SECRET, pod.namespace()?, secret)?;
+    if found.raw().pointer("/data/job").and_then(Value::as_str) == Some(&job) {
+        return None;
+    }
+    let path = SECRET.path(pod.namespace(), Some(secret));
+    Some(request(Method::PATCH, &path, "application/merge-patch+json", &json!({"data": {"job": job}})))
 }
 
 /// Whether a pod that was bound to a node waits for the node to say that nothing of it runs any more.

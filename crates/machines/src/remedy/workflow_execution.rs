@@ -404,15 +404,11 @@ fn begun(mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
 }
 
 /// A run that is neither held nor unknown.
-fn follow(observed: &Observed, mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     let now = report.now;
     match run.standing() {
-        Standing::Succeeded(summary) => {
-            report.status.pipeline_run_status = Some(summary);
-            report.completes(run)
-        }
-        Standing::Failed(summary) => {
-            report.status.pipeline_run_status = Some(summary);
+        Standing::Succeeded(_) => report.completes(run),
+        Standing::Failed(_) => {
             let limit = later(run.ended_at().unwrap_or(now), DETAILS_LIMIT);
             match failure_details::of(run, &observed.tasks, &observed.pods) {
                 Some(failure) => report.fails(&failure),

@@ -3,6 +3,7 @@
 mod deploy;
 mod garbage;
 mod git;
+mod items;
 mod jobs;
 mod remedy;
 mod tekton;
@@ -20,6 +21,7 @@ pub fn all() -> Vec<Scenario> {
         workloads::all(),
         git::all(),
         deploy::all(),
+        items::all(),
         remedy::all(),
         tekton::all(),
     ]
