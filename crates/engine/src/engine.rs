@@ -161,7 +161,7 @@ impl Engine {
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
-        helpers.spawn(Arc::clone(core).tell());
+        helpers.spawn(Arc::clone(core).write_events());
         let (leads, leading) = watch::channel(settings.election.is_none());
         let (stop, stopping) = watch::channel(false);
         // In a set of its own: if this future is dropped, the lease is no longer renewed either.

@@ -26,7 +26,7 @@ use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
-use pawl_runner::Runner;
+use pawl_runner::{Runner, logs};
 
 use self::plane::Plane;
 use crate::bundles::Bundles;
@@ -165,9 +165,9 @@ struct LogsOf(pawl_runner::Logs);
 
 impl PodLogs for LogsOf {
     fn open(&self, request: LogRequest) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, String>> {
-        let logs = self.0.clone();
+        let kept = self.0.clone();
         Box::pin(async move {
-            let LogRequest { pod_uid, container, follow, previous, timestamps, .. } = request;
+            let LogRequest { pod, pod_uid, container, waiting, follow, previous, timestamps, .. } = request;
             let options = pawl_runner::LogOptions {
                 follow,
                 previous,
@@ -177,12 +177,30 @@ impl PodLogs for LogsOf {
                 since_time: request.since_time,
                 limit_bytes: request.limit_bytes,
             };
-            let output = logs.open(&pod_uid, &container, options).await.map_err(|error| error.to_string())?;
+            let output = kept.open(&pod_uid, &container, options).await;
+            let output = output.map_err(|error| no_output(&error, &pod, waiting.as_deref()))?;
             // A file that cannot be read further ends the answer; the reason is in Pawl's own log.
             let output = output.filter_map(|chunk| async move {
                 chunk.inspect_err(|error| tracing::warn!(%error, "a container's output cannot be read")).ok()
             });
             Ok(output.boxed())
         })
+    }
+}
+
+/// Why there is no output, in a kubelet's words where it has any: the runner knows pods by their UIDs, people by name.
+fn no_output(error: &logs::Error, pod: &str, waiting: Option<&str>) -> String {
+    match (error, waiting) {
+        (logs::Error::NoPrevious { container, .. }, _) => {
+            format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
+        }
+        (logs::Error::NotStarted { container, .. }, Some(reason)) => {
+            format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}")
+        }
+        (logs::Error::NotStarted { container, .. }, None) => format!(
+            "container \"{container}\" in pod \"{pod}\" has no output: it has not started, or it is a Deployment's, \
+             StatefulSet's or DaemonSet's, whose pods are said to run here without a process"
+        ),
+        (logs::Error::Read { .. }, _) => error.to_string(),
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
 
 mod demo;
+mod kubectl;
 mod match_paths;
 mod run;
 mod tekton;

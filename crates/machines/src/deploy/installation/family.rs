@@ -105,7 +105,9 @@ impl Member {
         match self.in_job(job) {
             // What is on its way out will not be installed any more in this job.
             Standing::Waiting if self.object.is_deleting() => Standing::Failed,
-            standing => standing,
+            standing @ (Standing::Waiting | Standing::Running | Standing::Done | Standing::Failed) => {
+                standing
+            }
         }
     }
 
@@ -116,7 +118,7 @@ impl Member {
             _ if !self.object.is_deleting() => Standing::Running,
             // Finished is not gone.
             Standing::Done => Standing::Failed,
-            standing => standing,
+            standing @ (Standing::Waiting | Standing::Running | Standing::Failed) => standing,
         }
     }
 
