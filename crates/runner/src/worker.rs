@@ -22,7 +22,6 @@ use tokio::task::JoinSet;
 use crate::events::Note;
 use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
-use crate::order;
 use crate::plan::Launch;
 use crate::process::Handle;
 use crate::records::{Record, Records};
@@ -32,7 +31,6 @@ mod start;
 mod words;
 
 pub(crate) use words::MAX_MESSAGE_BYTES;
-use words::masked;
 
 /// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
 const GONE_GRACE: SignedDuration = SignedDuration::from_secs(1);
@@ -322,24 +320,6 @@ impl Worker {
         };
         if let Err(error) = self.records.write(&container.name, &record) {
             tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
-        }
-    }
-
-    /// What a container that runs in its turn leaves for those after it: its exit code, and files. `None`: nobody asked
-    /// for a report.
-    async fn report(&self, name: &str, launch: &Launch, code: u8) -> Option<(u8, Option<String>)> {
-        let order = self.life.order.clone()?;
-        let (volumes, name) = (self.shared.home(&self.uid).join("volumes"), name.to_owned());
-        let secrets = launch.secrets.clone();
-        let told = tokio::task::spawn_blocking(move || {
-            if let Err(error) = order::leave_exit_code(&volumes, &order, &name, code) {
-                tracing::warn!(%error, container = name, "an exit code cannot be left for the next container");
-            }
-            order.report.map(|report| order::report(&volumes, &report, &|text| masked(text, &secrets)))
-        });
-        match told.await.ok()?? {
-            Ok(message) => Some((code, message)),
-            Err(error) => Some((code.max(1), Some(error.to_string()))),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use super::Worker;
+use crate::order;
 use crate::plan::Launch;
 
 /// A kubelet's limit for a termination message.
@@ -30,6 +31,24 @@ impl Worker {
         }
         Some(words).filter(|words| !words.is_empty())
     }
+
+    /// What a container that runs in its turn leaves for those after it: its exit code, and files. `None`: nobody asked
+    /// for a report.
+    pub(super) async fn report(&self, name: &str, launch: &Launch, code: u8) -> Option<(u8, Option<String>)> {
+        let order = self.life.order.clone()?;
+        let (volumes, name) = (self.shared.home(&self.uid).join("volumes"), name.to_owned());
+        let secrets = launch.secrets.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            if let Err(error) = order::leave_exit_code(&volumes, &order, &name, code) {
+                tracing::warn!(%error, container = name, "an exit code cannot be left for the next container");
+            }
+            order.report.map(|report| order::report(&volumes, &report, &|text| masked(text, &secrets)))
+        });
+        match told.await.ok()?? {
+            Ok(message) => Some((code, message)),
+            Err(error) => Some((code.max(1), Some(error.to_string()))),
+        }
+    }
 }
 
 /// The last bytes of a file, however long a container made it.
@@ -52,7 +71,7 @@ fn last(text: &str, bytes: usize) -> String {
 }
 
 /// Captured output never shows a secret that the container was given (I6).
-pub(super) fn masked(text: String, secrets: &[String]) -> String {
+fn masked(text: String, secrets: &[String]) -> String {
     let mut worth: Vec<&String> = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES).collect();
     // The longest first: one that holds another must not be known by what is left of it.
     worth.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
