@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
 
+mod containers;
 mod demo;
 mod kubectl;
 mod match_paths;

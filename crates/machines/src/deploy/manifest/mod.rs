@@ -250,6 +250,8 @@ fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) ->
         _ if steps.is_empty() => Work::come(Come::Done(message)),
         // I5: without it nobody can do anything there.
         Place::Missing(why) => lost(why),
+        // Nothing is known to have been deployed, and nobody can look: it is not held up for that.
+        Place::Unusable(why) if kept.applied_in.is_none() => lost(why),
         Place::Unusable(why) => Work::come(Come::Failed(Reason::TargetInvalid, why.clone())),
         place if through(place) != Some(target) => {
             let why = format!("it was deployed to Target {target}, and now names another");
@@ -259,6 +261,9 @@ fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) ->
             let call = carry(&facts.place, steps.clone());
             match call.and_then(|call| observed.answers.get(&call).map(|heard| heard.err().cloned())) {
                 Some(Some(failure)) if failure.category == Category::Gone => lost(&failure.message),
+                Some(Some(failure)) if failure.is("TargetInvalid") && kept.applied_in.is_none() => {
+                    lost(&failure.message)
+                }
                 _ => carried(observed, &facts.place, steps, Work::come(Come::Done(message))),
             }
         }
