@@ -391,21 +391,8 @@ fn complete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
 }
 
 fn init_delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
-    let staying: Vec<&str> = observed
-        .importers
-        .iter()
-        .filter(|importer| !importer.is_deleting)
-        .map(|importer| importer.key.name.as_str())
-        .collect();
-    if !staying.is_empty() {
-        let message = format!("{} import what it exports", listed(&staying));
-        return report.fails("InitDelete", Reason::SiblingImports, message);
-    }
     if !observed.importers.is_empty() {
-        let until = || "it is gone: it imports what is exported here".to_owned();
-        let those = observed.importers.iter().take(MAX_AWAITED);
-        let waiting = those.map(|one| Waiting::Object { kind: KIND, key: one.key.clone(), until: until() });
-        return Plan { waiting: waiting.collect(), ..Plan::rest() };
+        return held_by_importers(observed, report);
     }
     let only_objects = annotations::DELETE_WITHOUT_UNINSTALL;
     let wish = observed.me.annotation(only_objects);
@@ -424,6 +411,28 @@ fn init_delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus
     }
     let message = format!("{} objects are to be taken down", observed.family.members().count());
     report.moves(InstallationPhase::TriggerDelete, Reason::Deleting, message)
+}
+
+/// Refused, visibly, while somebody imports what is exported here. It goes on by itself when they are gone: a namespace
+/// that is deleted as a whole asks nobody to try again (I5).
+fn held_by_importers(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
+    let until = || "it is gone: it imports what is exported here".to_owned();
+    let those = observed.importers.iter().take(MAX_AWAITED);
+    let waiting = those.map(|one| Waiting::Object { kind: KIND, key: one.key.clone(), until: until() });
+    let plan = Plan { waiting: waiting.collect(), ..Plan::rest() };
+    let staying = observed.importers.iter().filter(|importer| !importer.is_deleting);
+    let staying: Vec<&str> = staying.map(|importer| importer.key.name.as_str()).collect();
+    if staying.is_empty() {
+        return plan;
+    }
+    let message = format!("not deleted while {} import what it exports", listed(&staying));
+    let note = Note::warning(Reason::SiblingImports, &message).once(report.job.clone());
+    let condition = NewCondition::unknown(conditions::SUCCEEDED, Reason::SiblingImports, &message);
+    condition::set(&mut report.status.conditions, condition, observed.me.meta().generation, report.now);
+    let said = report.status.last_error.take().filter(|error| error.message == message);
+    report.status.last_error = said
+        .or_else(|| Some(job::error("InitDelete", Reason::SiblingImports, &message, None, report.now)));
+    plan.status(report.status).note(note)
 }
 
 fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {

@@ -293,14 +293,20 @@ fn of_job(job: &Job, pods: &[Arc<Object>]) -> Option<Failure> {
     }
     let containers = following::containers(pods);
     let culprit = following::culprit(&containers)?;
-    let reason = if culprit.reason == "OOMKilled" { Reason::OomKilled } else { Reason::TaskRunFailed };
+    // What a runtime says of a process that it could not start; the other containers may have run.
+    let could_not_start = |reason: &str| matches!(reason, "ContainerCannotRun" | "StartError");
+    let reason = match culprit.reason.as_str() {
+        "OOMKilled" => Reason::OomKilled,
+        other if could_not_start(other) => Reason::ConfigurationError,
+        _ => Reason::TaskRunFailed,
+    };
     Some(Failure {
         task: Some((culprit.pod.clone(), None)),
         step: Some(culprit.name.clone()),
         reason,
         message,
         exit_code: culprit.exit_code,
-        executed: true,
+        executed: !containers.iter().all(|one| could_not_start(&one.reason)),
     })
 }
 
@@ -451,6 +457,9 @@ mod tests {
         let oom = pod(&json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}));
         let failure = of(&job("BackoffLimitExceeded"), &[], &[oom]).unwrap();
         assert_eq!((failure.reason, failure.exit_code), (Reason::OomKilled, Some(137)));
+        let never = pod(&json!({"terminated": {"exitCode": 128, "reason": "ContainerCannotRun"}}));
+        let failure = of(&job("BackoffLimitExceeded"), &[], &[never]).unwrap();
+        assert_eq!((failure.reason, failure.executed), (Reason::ConfigurationError, false));
         let three = pod(&json!({"terminated": {"exitCode": 3, "reason": "Error"}}));
         let failure = of(&job("BackoffLimitExceeded"), &[], &[three]).unwrap();
         assert_eq!((failure.reason, failure.exit_code), (Reason::TaskRunFailed, Some(3)));
