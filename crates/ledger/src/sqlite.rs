@@ -110,7 +110,7 @@ impl Sqlite {
     }
 
     pub(crate) fn head(&self) -> Result<Head, Error> {
-        Ok(self.read("read the head", |reader| stored_head(reader))?.unwrap_or_default())
+        Ok(self.read("read the head", stored_head)?.unwrap_or_default())
     }
 
     pub(crate) fn verify(&self, anchors: &[Head]) -> Result<Verdict, Error> {
