@@ -140,7 +140,7 @@ fn record(n: u32) -> Record {
     Record {
         id: Uuid::new_v5(&uid, b"row"),
         at: at(n),
-        actor: if n % 1_000 == 0 { "user:approver" } else { "controller:workflow" }.to_owned(),
+        actor: if n.is_multiple_of(1_000) { "user:approver" } else { "controller:workflow" }.to_owned(),
         kind: if n % 4 == 3 { "Branch" } else { "Workflow" }.to_owned(),
         namespace: "team".to_owned(),
         name: name(n),

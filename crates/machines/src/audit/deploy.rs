@@ -189,7 +189,7 @@ mod tests {
         let (started, pending) = (event("started", Outcome::Pending), Outcome::Pending);
         let at =
             |phase: &str, finished: &str| json!({"phase": phase, "jobID": "2", "jobIDFinished": finished});
-        assert_eq!(events(&at("Init", "1")), [started.clone()]);
+        assert_eq!(events(&at("Init", "1")), std::slice::from_ref(&started));
         assert_eq!(events(&at("Progressing", "1")), [started.clone(), event("phase", pending)]);
         assert_eq!(events(&at("Succeeded", "2")), [started.clone(), event("completed", Outcome::Success)]);
         assert_eq!(events(&at("Failed", "2")), [started, event("failed", Outcome::Failure)]);
