@@ -3,6 +3,8 @@
 //! The schema names what [`super`] decodes, so that a wrong type is answered at once and never reaches a controller;
 //! everything else is preserved as it was written.
 
+#![expect(clippy::needless_pass_by_value, reason = "a literal at the call reads best without a reference")]
+
 use serde_json::{Map, Value, json};
 
 use super::{GROUP, VERSION};

@@ -139,7 +139,7 @@ impl Round<'_> {
     fn decide(mut self) -> Plan<PipelineRunStatus> {
         let name = self.observed.me.name();
         if self.spec.status.as_deref() == Some(cancel::PENDING) {
-            return self.tell(Verdict::running(cancel::PENDING, format!("PipelineRun {name:?} is pending")));
+            return self.tell(&Verdict::running(cancel::PENDING, format!("PipelineRun {name:?} is pending")));
         }
         self.status.start_time.get_or_insert(Time(self.now));
         if self.spec.status.as_deref() == Some(cancel::CANCELLED) {
@@ -362,7 +362,7 @@ impl Round<'_> {
         if verdict.is_final() {
             self.status.completion_time = Some(Time(self.now));
         }
-        self.tell(verdict)
+        self.tell(&verdict)
     }
 
     /// Remembers what is run, so that a change of the Pipeline changes nothing that has begun.
@@ -374,7 +374,7 @@ impl Round<'_> {
         }
     }
 
-    fn tell(mut self, verdict: Verdict) -> Plan<PipelineRunStatus> {
+    fn tell(mut self, verdict: &Verdict) -> Plan<PipelineRunStatus> {
         let mut plan = Plan::rest();
         let before = self.observed.run.succeeded();
         if before.is_none() && self.status.start_time.is_some() {

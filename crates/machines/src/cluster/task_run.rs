@@ -222,7 +222,7 @@ impl Round<'_> {
         let claims: Vec<Step> = workspace::claims(me, &self.spec.workspaces).collect();
         self.status.pod_name = Some(pod::name(me.name(), attempt));
         self.keep(spec);
-        let mut plan = self.tell(Verdict::running("Pending", "Pending"));
+        let mut plan = self.tell(&Verdict::running("Pending", "Pending"));
         plan.steps.extend(claims);
         plan.steps.push(create);
         plan
@@ -293,7 +293,7 @@ impl Round<'_> {
                 let message = "Failed to create pod due to config error";
                 self.stop(Verdict::failed("CreateContainerConfigError", message))
             }
-            None => self.tell(sight.progress()),
+            None => self.tell(&sight.progress()),
         }
     }
 
@@ -354,13 +354,13 @@ impl Round<'_> {
             conditions: std::mem::take(&mut self.status.conditions),
             ..TaskRunStatus::default()
         };
-        self.tell(Verdict::running("ToBeRetried", verdict.message))
+        self.tell(&Verdict::running("ToBeRetried", verdict.message))
     }
 
     /// Ends the run for good.
     fn refuse(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
         self.status.completion_time = Some(Time(self.now));
-        self.tell(verdict)
+        self.tell(&verdict)
     }
 
     /// Remembers what is run, so that a change of the Task changes nothing that has begun.
@@ -372,7 +372,7 @@ impl Round<'_> {
         }
     }
 
-    fn tell(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
+    fn tell(mut self, verdict: &Verdict) -> Plan<TaskRunStatus> {
         let mut plan = Plan::rest();
         let before = self.observed.run.succeeded();
         if before.is_none() {

@@ -374,9 +374,10 @@ impl Graph {
             .map(|(node, skip)| SkippedTask {
                 name: node.task.name.clone(),
                 reason: skip.as_str().to_owned(),
-                when_expressions: match skip {
-                    Skip::When => self.table(table, node).pipeline_task(&node.task).when,
-                    _ => Vec::new(),
+                when_expressions: if skip == Skip::When {
+                    self.table(table, node).pipeline_task(&node.task).when
+                } else {
+                    Vec::new()
                 },
             })
             .collect()

@@ -61,8 +61,8 @@ impl Replacements {
                     }
                     self.maps.insert(format!("{key}[*]"), fields.clone());
                 }
-                scalar => {
-                    self.texts.insert(key, plain(scalar));
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                    self.texts.insert(key, plain(value));
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Replacements {
             Value::Object(fields) => Value::Object(
                 fields.iter().map(|(key, value)| (key.clone(), self.apply_value(value))).collect(),
             ),
-            other => other.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
     }
 
@@ -253,7 +253,9 @@ pub(crate) fn reference(text: &str) -> Option<&str> {
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
     }
 }
 
@@ -299,9 +301,8 @@ fn edit_references(text: &str, edit: &mut dyn FnMut(&str) -> Option<String>) -> 
 
 /// Every text of a task's steps, sidecars, volumes and defaults.
 fn edit_strings(spec: &TaskSpec, edit: &dyn Fn(&str) -> String) -> TaskSpec {
-    let fields = |map: &Map<String, Value>| match edit_value(&Value::Object(map.clone()), edit) {
-        Value::Object(map) => map,
-        _ => Map::new(),
+    let fields = |map: &Map<String, Value>| -> Map<String, Value> {
+        map.iter().map(|(key, value)| (key.clone(), edit_value(value, edit))).collect()
     };
     let mut edited = spec.clone();
     for list in [&mut edited.steps, &mut edited.sidecars, &mut edited.volumes] {
@@ -322,7 +323,7 @@ fn edit_value(value: &Value, edit: &dyn Fn(&str) -> String) -> Value {
         Value::Object(fields) => {
             Value::Object(fields.iter().map(|(key, value)| (key.clone(), edit_value(value, edit))).collect())
         }
-        other => other.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 

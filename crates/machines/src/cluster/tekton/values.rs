@@ -107,7 +107,7 @@ fn normal(value: &Value) -> Value {
         Value::Object(fields) => {
             Value::Object(fields.iter().map(|(key, value)| (key.clone(), plain(value).into())).collect())
         }
-        scalar => Value::String(plain(scalar)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::String(plain(value)),
     }
 }
 
