@@ -10,16 +10,27 @@ use serde_json::{Map, Value};
 
 use crate::meta::{Duration, Kind};
 
+pub mod crds;
+mod spec;
+
+pub use spec::{
+    ParamSpec, Pipeline, PipelineRef, PipelineSpec, PipelineTask, PipelineTaskWorkspace, Task, TaskRef,
+    TaskSpec, WhenExpression, WorkspaceBinding, WorkspaceDeclaration,
+};
+
 pub const GROUP: &str = "tekton.dev";
 pub const VERSION: &str = "v1";
 pub const PIPELINE_RUN: Kind = Kind::of(GROUP, VERSION, "PipelineRun", "pipelineruns", true);
 pub const TASK_RUN: Kind = Kind::of(GROUP, VERSION, "TaskRun", "taskruns", true);
+pub const PIPELINE: Kind = Kind::of(GROUP, VERSION, "Pipeline", "pipelines", true);
+pub const TASK: Kind = Kind::of(GROUP, VERSION, "Task", "tasks", true);
 
 /// The one condition that says how a run fares.
 pub const SUCCEEDED: &str = "Succeeded";
 
-/// Values of `spec.status` with which a run is ended.
+/// Values of `spec.status` with which a run is held back or ended.
 pub mod cancel {
+    pub const PENDING: &str = "PipelineRunPending";
     pub const CANCELLED: &str = "Cancelled";
     pub const CANCELLED_RUN_FINALLY: &str = "CancelledRunFinally";
     pub const STOPPED_RUN_FINALLY: &str = "StoppedRunFinally";
@@ -34,6 +45,8 @@ pub mod labels {
     pub const PIPELINE: &str = "tekton.dev/pipeline";
     pub const MEMBER_OF: &str = "tekton.dev/memberOf";
     pub const TASK_RUN: &str = "tekton.dev/taskRun";
+    pub const TASK_RUN_UID: &str = "tekton.dev/taskRunUID";
+    pub const TASK: &str = "tekton.dev/task";
 }
 
 /// A run of a pipeline.
@@ -63,37 +76,10 @@ pub struct PipelineRunSpec {
     pub timeouts: Option<Timeouts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run_template: Option<TaskRunTemplate>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-/// Where a pipeline comes from: a name, or a resolver with its parameters.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PipelineRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolver: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub params: Vec<Param>,
+    pub workspaces: Vec<WorkspaceBinding>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
-}
-
-impl PipelineRef {
-    /// A pipeline in an OCI bundle.
-    pub fn bundle(bundle: &str, name: &str) -> Self {
-        Self {
-            resolver: Some("bundles".to_owned()),
-            params: vec![
-                Param::text("bundle", bundle),
-                Param::text("name", name),
-                Param::text("kind", "pipeline"),
-            ],
-            ..Self::default()
-        }
-    }
 }
 
 /// A name and a value: text, a list of texts or a map of texts.
@@ -128,86 +114,6 @@ pub struct TaskRunTemplate {
     pub service_account_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<Map<String, Value>>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-/// A pipeline written into its run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PipelineSpec {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub params: Vec<ParamSpec>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<PipelineTask>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub finally: Vec<PipelineTask>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub results: Vec<Param>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-/// A parameter that is expected, with what it is when nobody gives it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ParamSpec {
-    pub name: String,
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub type_: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default: Option<Value>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PipelineTask {
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task_ref: Option<Map<String, Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task_spec: Option<TaskSpec>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub params: Vec<Param>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub run_after: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub when: Vec<WhenExpression>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retries: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Duration>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-/// A condition on a task: `input` is, or is not, one of `values`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WhenExpression {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub input: String,
-    /// `in` or `notin`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub operator: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<String>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TaskSpec {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub params: Vec<ParamSpec>,
-    /// Containers with a few fields more (`script`, `onError`, `timeout`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Map<String, Value>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub results: Vec<ParamSpec>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -291,15 +197,20 @@ pub struct SkippedTask {
 #[serde(rename_all = "camelCase")]
 pub struct TaskRunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task_ref: Option<Map<String, Value>>,
+    pub task_ref: Option<TaskRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_spec: Option<TaskSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workspaces: Vec<WorkspaceBinding>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// Why it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,12 +235,25 @@ pub struct TaskRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepState>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub results: Vec<Param>,
+    pub results: Vec<TaskRunResult>,
+    /// The task as it was found when the run started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_spec: Option<TaskSpec>,
     /// The attempts before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries_status: Vec<Value>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+/// What a task found out: text, a list of texts or a map of texts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskRunResult {
+    pub name: String,
+    #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
+    pub type_: String,
+    #[serde(default)]
+    pub value: Value,
 }
 
 /// Where a step is: waiting, running or terminated, as containers are.

@@ -15,6 +15,7 @@ import json
 import sys
 
 KINDS = {
+    "admissionregistration.k8s.io": ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
     "": ["Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace", "Node", "PersistentVolume",
          "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "Secret", "Service",
          "ServiceAccount"],

@@ -10,6 +10,7 @@
 //! [`Server::service`] is a tower service for `kube::Client` in process and for sockets.
 
 mod access;
+mod admission;
 pub mod apply;
 mod env;
 mod http;

@@ -131,6 +131,12 @@ impl Status {
         Status::new(409, "Conflict", message, Some(about(resource, name)))
     }
 
+    /// 409 for a write whose basis is no more what it was.
+    pub(crate) fn outdated() -> Self {
+        let message = "the object that this was decided on has changed or is gone".to_owned();
+        Status::new(409, "Conflict", message, None)
+    }
+
     /// 409 from an apply that would take what others own.
     pub(crate) fn contested(message: String, details: Details) -> Self {
         Status::new(409, "Conflict", message, Some(details))

@@ -80,7 +80,7 @@ impl Said {
 
 impl Core {
     /// Tells what was gathered, for as long as the loop runs.
-    pub(crate) async fn tell(self: Arc<Self>) {
+    pub(crate) async fn write_events(self: Arc<Self>) {
         loop {
             self.scribe.some.notified().await;
             sleep(GATHER).await;

@@ -31,6 +31,9 @@ const MAX_NOTE_BYTES: usize = 1024;
 /// A server that cannot do that sends the whole.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
+/// Makes a create or delete count only while another object is as it was; known to Pawl's own API server.
+const IF_UNCHANGED: header::HeaderName = header::HeaderName::from_static("pawl-if-unchanged");
+
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
@@ -84,6 +87,8 @@ pub struct Guards {
     pub owner_live_check: bool,
     /// What the object owns is made and removed only while the object is as it was when that was decided.
     pub basis_check: bool,
+    /// The API server itself compares, where it can, so that a process that stalls after its last look does nothing.
+    pub fence: bool,
     /// The status comes after the steps: it never claims what has not been done.
     pub status_last: bool,
 }
@@ -96,6 +101,7 @@ impl Default for Guards {
             resource_version: true,
             owner_live_check: true,
             basis_check: true,
+            fence: true,
             status_last: true,
         }
     }
@@ -108,6 +114,7 @@ pub struct Applying {
     machine: &'static str,
     now: Timestamp,
     guards: Guards,
+    fenced: bool,
     /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
     resource_version: String,
     tasks: VecDeque<Task>,
@@ -182,6 +189,7 @@ impl Applying {
             machine,
             basis: _,
             resource_version,
+            fenced,
             mut steps,
             notes,
             status,
@@ -194,7 +202,8 @@ impl Applying {
         // What there is to say of an object is said before it may be gone: nobody would come back to say it.
         let release = steps.iter().position(is_release).map(|at| steps.split_off(at)).unwrap_or_default();
         let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
-        let confirm = guards.basis_check && needs_confirmed_basis(&about, &steps);
+        let fenced = fenced && guards.fence && guards.basis_check;
+        let confirm = guards.basis_check && !fenced && needs_confirmed_basis(&about, &steps);
         let tasks = confirm
             .then_some(Task::ConfirmBasis)
             .into_iter()
@@ -209,8 +218,24 @@ impl Applying {
             machine,
             now,
             guards,
+            fenced,
             resource_version,
             tasks,
+            asked: None,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Steps on another cluster than the one the object is on. Whether they are still wanted was confirmed at home.
+    pub fn elsewhere(steps: Vec<Step>, about: Arc<Object>, now: Timestamp) -> Self {
+        Self {
+            resource_version: about.resource_version().to_owned(),
+            about,
+            machine: "deploy-item",
+            now,
+            guards: Guards::default(),
+            fenced: false,
+            tasks: steps.into_iter().map(Task::Step).collect(),
             asked: None,
             outcome: Outcome::default(),
         }
@@ -278,7 +303,7 @@ impl Applying {
                 let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
                 let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
                 let request = create_request(&kind, key.namespace.as_deref(), &manifest);
-                (Asked::Create { kind, key, adopt }, request)
+                (Asked::Create { kind, key, adopt }, self.fence(request))
             }
             Step::Apply { kind, mut manifest, force } => {
                 if let Some(manifest) = manifest.as_object_mut() {
@@ -305,7 +330,7 @@ impl Applying {
                     return self.ask_step(Step::ConfirmGone(gone));
                 }
                 let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
-                (Asked::Delete { target }, request)
+                (Asked::Delete { target }, self.fence(request))
             }
             Step::ConfirmGone(gone) => {
                 let request = confirm_request(&gone.kind, &gone.key);
@@ -334,6 +359,20 @@ impl Applying {
                 (Asked::Own { last: true }, self.finalizers_request(&finalizers))
             }
         }
+    }
+
+    /// A process may stall between its last look and this request for as long as the rest of the object's life takes
+    /// others. Where the API server can, it compares the version that this was decided on with the write itself.
+    fn fence(&self, mut request: Request<Vec<u8>>) -> Request<Vec<u8>> {
+        if self.fenced {
+            let key = self.about.key();
+            let path = self.about.kind().path(key.namespace.as_deref(), Some(&key.name));
+            let basis = format!("{path} {}", self.resource_version);
+            if let Ok(basis) = header::HeaderValue::from_str(&basis) {
+                request.headers_mut().insert(IF_UNCHANGED, basis);
+            }
+        }
+        request
     }
 
     fn take(&mut self, asked: Asked, reply: Result<Value, Failure>) {

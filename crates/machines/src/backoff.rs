@@ -8,15 +8,6 @@ pub const FIRST: Duration = Duration::from_millis(100);
 /// The longest anything waits after an error (I9): a person who fixed the cause sees it picked up within minutes.
 pub const LONGEST: Duration = Duration::from_mins(5);
 
-/// What a remediation waits after its first, second, … failure on a target; later ones wait as long as the last.
-const LADDER: [Duration; 5] = [
-    Duration::from_mins(1),
-    Duration::from_mins(2),
-    Duration::from_mins(4),
-    Duration::from_mins(8),
-    Duration::from_mins(10),
-];
-
 /// The wait after `failures` errors in a row: doubling from [`FIRST`] to [`LONGEST`], of which `dice` in `[0, 1)` picks
 /// a moment in the second half, so that what failed together does not come back together.
 pub fn after_error(failures: u32, dice: f64) -> Duration {
@@ -32,13 +23,6 @@ pub fn doubling(first: Duration, failures: u32, longest: Duration) -> Duration {
     first.saturating_mul(factor).min(longest)
 }
 
-/// The step of the fixed ladder after `failures` in a row; nothing after none.
-pub fn ladder(failures: u32) -> Duration {
-    let Some(step) = failures.checked_sub(1) else { return Duration::ZERO };
-    let step = usize::try_from(step).unwrap_or(usize::MAX).min(LADDER.len() - 1);
-    LADDER.get(step).copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,12 +35,6 @@ mod tests {
         assert_eq!(doubling(FIRST, 13, LONGEST), LONGEST);
         assert_eq!(doubling(FIRST, u32::MAX, LONGEST), LONGEST);
         assert_eq!(doubling(Duration::MAX, 40, Duration::MAX), Duration::MAX);
-    }
-
-    #[test]
-    fn the_ladder_has_five_rungs_and_then_stays() {
-        let minutes: Vec<_> = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|n| ladder(n).as_secs() / 60).to_vec();
-        assert_eq!(minutes, [0, 1, 2, 4, 8, 10, 10, 10]);
     }
 
     proptest! {

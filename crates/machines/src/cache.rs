@@ -159,6 +159,11 @@ impl World {
         self.unserved.insert(kind);
     }
 
+    /// Says that it has it again.
+    pub fn with(&mut self, kind: &Kind) {
+        self.unserved.remove(kind);
+    }
+
     pub fn cache(&mut self, kind: &Kind) -> &mut Cache {
         self.caches.entry(kind.clone()).or_default()
     }

@@ -5,6 +5,7 @@
 //! are plain functions, so the loop, both simulators and the tests run the very same code.
 
 pub mod apply;
+pub mod audit;
 pub mod backoff;
 pub mod cache;
 pub mod cluster;
@@ -18,6 +19,8 @@ pub mod machine;
 pub mod object;
 pub mod outside;
 pub mod plan;
+pub mod remedy;
+pub mod story;
 #[cfg(test)]
 mod testing;
 pub mod view;

@@ -14,9 +14,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pawl_api::meta::{Kind, Target};
 use pawl_api::pawl::labels;
+use pawl_api::tekton::PIPELINE_RUN;
+use pawl_api::tekton::labels::PIPELINE_RUN_UID;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::cluster::job::{JOB, POD};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::view::View;
@@ -37,8 +40,14 @@ pub const UNIT: &str = labels::OWNER_UID;
 /// What every lock's name begins with; the hash of its target follows.
 pub const PREFIX: &str = "pawl-lock-";
 
+/// What says which Job a Pod is of, also when the Job is gone.
+const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
+
 /// More labels of a Lease while it is held, for those who count or look for locks.
 pub type Marks = BTreeMap<&'static str, String>;
+
+/// Annotations of a Lease that outlive its holder; `None` takes one away.
+pub type Kept = BTreeMap<&'static str, Option<String>>;
 
 /// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +134,14 @@ pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
 }
 
+/// The targets that an annotation lists, comma-separated.
+///
+/// # Errors
+/// When one of them is none.
+pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseError> {
+    text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
+}
+
 /// What a unit must do to hold all of its targets, with the run that it names written on each.
 ///
 /// Claimed before the run exists, a lock names it without its UID; claimed again once the run is there, that is put
@@ -192,12 +209,30 @@ pub fn reap(lease: &Arc<Object>, unit: Life, run: Life) -> Option<Vec<Step>> {
     let Lock::Held(holder) = read(Some(lease)) else { return None };
     let confirm = |life: Life, of: Option<&Reference>| match (life, of) {
         (Life::Going, Some(_)) => None,
-        (Life::Absent, Some(of)) => Some(Some(Step::ConfirmGone(of.clone()))),
-        (Life::Over, Some(_)) | (_, None) => Some(None),
+        (Life::Absent, Some(of)) => Some(confirm_gone(of)),
+        (Life::Over, Some(_)) | (_, None) => Some(Vec::new()),
     };
     let unit = confirm(unit, Some(&holder.unit))?;
     let run = confirm(run, holder.run.as_ref())?;
     Some(unit.into_iter().chain(run).chain([free(lease)]).collect())
+}
+
+/// Goes on only if a unit or a run is gone on the API server itself, and what acts for a run too: when a Job or a
+/// PipelineRun is deleted, its Pods outlive it by their grace.
+pub fn confirm_gone(of: &Reference) -> Vec<Step> {
+    let label = match (of.uid.as_str(), &of.kind) {
+        ("", _) => None,
+        (_, kind) if *kind == JOB => Some(JOB_UID),
+        (_, kind) if *kind == PIPELINE_RUN => Some(PIPELINE_RUN_UID),
+        _ => None,
+    };
+    let pods = label.map(|label| Step::ConfirmNone {
+        kind: POD,
+        namespace: of.key.namespace.clone(),
+        label,
+        value: of.uid.clone(),
+    });
+    std::iter::once(Step::ConfirmGone(of.clone())).chain(pods).collect()
 }
 
 fn create(key: &Key, target: &Target, me: &Holder, marks: &Marks, now: Timestamp) -> Step {
@@ -226,7 +261,12 @@ fn labelled(me: &Holder, marks: &Marks) -> Map<String, Value> {
 
 /// Lets go of a Lease: of exactly the version that was read, so that nobody's later hold is broken.
 pub fn free(lease: &Arc<Object>) -> Step {
-    if !outlives_its_holder(lease) {
+    free_keeping(lease, &Kept::new())
+}
+
+/// The same, and writes down what must outlive the holder in the same request.
+pub fn free_keeping(lease: &Arc<Object>, kept: &Kept) -> Step {
+    if !outlives_its_holder(lease, kept) {
         return Step::Delete {
             target: lease.reference(),
             resource_version: Some(lease.resource_version().to_owned()),
@@ -236,14 +276,28 @@ pub fn free(lease: &Arc<Object>) -> Step {
     }
     let names = lease.meta().labels.iter().flat_map(BTreeMap::keys);
     let labels: Map<String, Value> = names.map(|name| (name.clone(), Value::Null)).collect();
+    let mut annotations = annotated(kept);
+    annotations.insert(HOLDER.to_owned(), Value::Null);
     let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
-    patch(lease, json!({"metadata": {"labels": labels, "annotations": {HOLDER: null}}, "spec": spec}))
+    patch(lease, json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}))
+}
+
+/// Writes down what must outlive the holder, who keeps the lock.
+pub fn keep(lease: &Arc<Object>, kept: &Kept) -> Step {
+    patch(lease, json!({"metadata": {"annotations": annotated(kept)}}))
+}
+
+fn annotated(kept: &Kept) -> Map<String, Value> {
+    kept.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect()
 }
 
 /// Whether a Lease carries something besides its lock.
-fn outlives_its_holder(lease: &Object) -> bool {
+fn outlives_its_holder(lease: &Object, kept: &Kept) -> bool {
+    let of_lock = |name: &str| name == TARGET || name == HOLDER;
     let mut annotations = lease.meta().annotations.iter().flat_map(BTreeMap::keys);
-    annotations.any(|name| name != TARGET && name != HOLDER) || !lease.finalizers().is_empty()
+    annotations.any(|name| !of_lock(name) && !kept.contains_key(name.as_str()))
+        || kept.values().any(Option::is_some)
+        || !lease.finalizers().is_empty()
 }
 
 /// Of exactly the version that was read: the compare and the swap.

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::deploy::target as cluster;
 use crate::failure::{Category, Failure};
 use crate::git::github;
 use crate::object::Key;
@@ -22,6 +23,19 @@ use crate::object::Key;
 pub enum Call {
     GitHub(github::Call),
     Logs(Logs),
+    Bundle(BundleEntry),
+    /// Something on a cluster that is not watched, or not by us.
+    Cluster(cluster::Call),
+}
+
+/// One pipeline or task of a Tekton bundle: an OCI image whose layers are manifests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BundleEntry {
+    /// As images are named.
+    pub bundle: String,
+    /// `pipeline` or `task`.
+    pub kind: String,
+    pub name: String,
 }
 
 /// The end of what a container wrote.
@@ -42,6 +56,9 @@ pub enum Reply {
     GitHub(github::Reply),
     /// The masked text.
     Logs(String),
+    Cluster(cluster::Reply),
+    /// The manifest.
+    Bundle(serde_json::Value),
 }
 
 /// What was heard so far in this look.
@@ -80,6 +97,8 @@ impl Call {
         match self {
             Self::GitHub(_) => "github",
             Self::Logs(_) => "logs",
+            Self::Cluster(_) => "cluster",
+            Self::Bundle(_) => "bundles",
         }
     }
 
@@ -87,7 +106,8 @@ impl Call {
     pub fn is_write(&self) -> bool {
         match self {
             Self::GitHub(call) => call.ask.is_write(),
-            Self::Logs(_) => false,
+            Self::Logs(_) | Self::Bundle(_) => false,
+            Self::Cluster(call) => call.is_write(),
         }
     }
 }
@@ -97,6 +117,10 @@ impl std::fmt::Display for Call {
         match self {
             Self::GitHub(call) => call.fmt(f),
             Self::Logs(Logs { pod, container, .. }) => write!(f, "read the log of {pod} {container}"),
+            Self::Cluster(call) => call.fmt(f),
+            Self::Bundle(BundleEntry { bundle, kind, name }) => {
+                write!(f, "read {kind} {name} of bundle {bundle}")
+            }
         }
     }
 }

@@ -32,8 +32,10 @@ pub struct Context<'a> {
     pub sources: &'a Sources,
     pub node: &'a str,
     pub capacity: Capacity,
-    /// Stands before what the pod defines, so that the pod wins.
+    /// What Kubernetes itself defines, before the pod does; the pod's values may use it.
     pub defaults: &'a [(String, String)],
+    /// What a container runtime sets beneath all that (and the image with it); no value can use it.
+    pub runtime: &'a [(String, String)],
 }
 
 /// Why a container cannot be configured; its text goes into the status, so no value is in it (I6).
@@ -71,6 +73,15 @@ pub enum ConfigError {
     WorkingDir { container: String, path: String },
     #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
     RunAsRoot { pod: String, container: String },
+    #[error("container's runAsUser breaks non-root policy (pod: \"{pod}\", container: {container})")]
+    RunAsUserIsRoot { pod: String, container: String },
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root \
+         (pod: \"{pod}\", container: {container})"
+    )]
+    RunAsUnknown { user: String, pod: String, container: String },
+    #[error("unable to find user {user}: no matching entries in {file} file")]
+    User { user: String, file: &'static str },
     #[error("argument {index} of container \"{container}\" holds a NUL byte")]
     Argument { container: String, index: usize },
 }
@@ -78,6 +89,7 @@ pub enum ConfigError {
 /// A resolved environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
+    /// What Kubernetes and the pod define: all that `$(NAME)` can mean.
     pub values: BTreeMap<String, String>,
     /// Values that came out of Secrets, to be masked wherever output is captured (I6).
     pub secrets: Vec<String>,
@@ -342,7 +354,8 @@ mod tests {
         .unwrap();
         let capacity = Capacity { cpus: 4, memory_bytes: 1 << 30, disk_bytes: 1 << 40 };
         let sources = sources();
-        let context = Context { pod: &pod, sources: &sources, node: "node", capacity, defaults: &[] };
+        let context =
+            Context { pod: &pod, sources: &sources, node: "node", capacity, defaults: &[], runtime: &[] };
         resolve(&context, &pod.spec.as_ref().unwrap().containers[0]).map(|env| env.values)
     }
 

@@ -10,6 +10,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
+use crate::images::WhyHost;
+
 /// Reporters as Kubernetes names them, so that `kubectl describe` reads as usual.
 const KUBELET: &str = "kubelet";
 const SCHEDULER: &str = "default-scheduler";
@@ -23,9 +25,27 @@ pub(crate) enum Note {
     Scheduled {
         node: String,
     },
+    FailedScheduling {
+        message: String,
+    },
     ImageIgnored {
         image: String,
+        why: WhyHost,
     },
+    /// The image is here.
+    Pulled {
+        image: String,
+    },
+    /// The image is here, but cannot be used.
+    FailedPull {
+        message: String,
+    },
+    /// The image is not here, and must not be looked for elsewhere.
+    NeverPull {
+        message: String,
+    },
+    /// The pod asks for groups that the machine cannot give.
+    GroupsIgnored,
     Created {
         container: String,
     },
@@ -59,10 +79,24 @@ impl Note {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
                 (normal, "Scheduled", format!("Successfully assigned {namespace}/{name} to {node}"))
             }
-            Self::ImageIgnored { image } => {
-                let message =
-                    format!("Image \"{image}\" is not known here: the host's files are used instead");
+            Self::FailedScheduling { message } => (warning, "FailedScheduling", message.clone()),
+            Self::ImageIgnored { image, why } => {
+                let why = match why {
+                    WhyHost::Unknown => "is not known here",
+                    WhyHost::NoNamespaces => "needs namespaces, which this machine does not give",
+                };
+                let message = format!("Image \"{image}\" {why}: the host's files are used instead");
                 (normal, "ImageIgnored", message)
+            }
+            Self::Pulled { image } => {
+                (normal, "Pulled", format!("Container image \"{image}\" already present on machine"))
+            }
+            Self::FailedPull { message } => (warning, "Failed", message.clone()),
+            Self::NeverPull { message } => (warning, "ErrImageNeverPull", message.clone()),
+            Self::GroupsIgnored => {
+                let message = "This machine lets Pawl map one group only: fsGroup and supplementalGroups are not \
+                    seen, volumes belong to the container's own user and group";
+                (warning, "GroupsIgnored", message.to_owned())
             }
             Self::Created { container } => (normal, "Created", format!("Container created: {container}")),
             Self::Started { container } => (normal, "Started", format!("Container started: {container}")),
@@ -153,7 +187,8 @@ impl Recorder {
         message: &str,
         now: Timestamp,
     ) -> Event {
-        let component = if matches!(note, Note::Scheduled { .. }) { SCHEDULER } else { KUBELET };
+        let scheduling = matches!(note, Note::Scheduled { .. } | Note::FailedScheduling { .. });
+        let component = if scheduling { SCHEDULER } else { KUBELET };
         Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),

@@ -29,16 +29,16 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{Pid, getegid, geteuid, getppid, sethostname, setsid};
+use nix::unistd::{Gid, Pid, getegid, geteuid, getppid, setgid, setgroups, sethostname, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::mapping::{self, GROUP_BASE, Mapper, Maps};
 use crate::view;
 
 /// The exit code of a container that could not be started: what container runtimes use.
 pub const CANNOT_START: u8 = 128;
 
-/// Longest hostname that Linux takes.
-const MAX_HOSTNAME_BYTES: usize = 63;
+const NO_NETWORK: &str = "no network";
 
 const INSIDE: &str = "--inside";
 const PROBE: &str = "--probe";
@@ -56,6 +56,10 @@ pub struct Isolation {
     pub pid: bool,
     pub ipc: bool,
     pub uts: bool,
+    /// More groups than one: `fsGroup` and `supplementalGroups` are what they are on a cluster.
+    pub groups: bool,
+    /// An image's files are shared by its containers, each with a layer of its own over them; else they are copied.
+    pub overlay: bool,
     /// Whether the network is taken away; by option, not by detection.
     pub no_network: bool,
 }
@@ -83,10 +87,40 @@ pub(crate) struct ContainerSpec {
     pub hostname: String,
     /// An empty directory that becomes `/`.
     pub root: PathBuf,
+    /// The files of an image; without, the host's are shown.
+    pub image: Option<ImageRoot>,
     pub binds: Vec<Bind>,
     pub read_only_root: bool,
+    /// Of each process; where a cgroup keeps it for all of them, there is none here.
     pub memory_bytes: Option<u64>,
+    /// The file in which a process writes itself to be within the container's limits.
+    pub cgroup_procs: Option<PathBuf>,
     pub user: u32,
+    pub group: u32,
+    /// Besides `group`.
+    pub groups: Vec<u32>,
+}
+
+/// How an image's files become `/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ImageRoot {
+    /// They are shared; what the container writes goes to a layer of its own.
+    Overlay { lower: PathBuf, upper: PathBuf, work: PathBuf },
+    /// They lie in the root already.
+    Copied,
+}
+
+impl ContainerSpec {
+    /// The groups that need a place of their own on the machine.
+    fn mapped_groups(&self) -> Vec<u32> {
+        if !self.isolation.groups {
+            return Vec::new();
+        }
+        let mut all: Vec<u32> = self.groups.iter().copied().chain([self.group]).filter(|g| *g != 0).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
 }
 
 /// Why a container could not be started.
@@ -98,6 +132,8 @@ pub(crate) enum Error {
     Orphan,
     #[error("this machine gives no mount namespace, so nothing can be mounted at {0}")]
     NoMounts(PathBuf),
+    #[error("mapping users and groups: {0}")]
+    Mapping(String),
     #[error("the command is empty")]
     NoCommand,
     #[error("exec: \"{program}\": {source}")]
@@ -105,11 +141,12 @@ pub(crate) enum Error {
 }
 
 impl Isolation {
-    /// Asks the machine, once, by trying in a process of its own.
-    pub async fn detect(executable: &Path, arguments: &[OsString]) -> io::Result<Self> {
+    /// Asks the machine, once, by trying in a process of its own. `scratch`: an empty directory on the disk that
+    /// containers will use, because not every file system can carry a layer.
+    pub async fn detect(executable: &Path, arguments: &[OsString], scratch: &Path) -> io::Result<Self> {
         let mut probe = tokio::process::Command::new(executable);
         probe.args(arguments).arg(PROBE).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let output = probe.output().await?;
+        let output = probe.current_dir(scratch).output().await?;
         serde_json::from_slice(&output.stdout).map_err(io::Error::other)
     }
 
@@ -122,15 +159,19 @@ impl Isolation {
             (self.pid, "own processes"),
             (self.ipc, "own IPC"),
             (self.uts, "own hostname"),
-            (self.no_network, "no network"),
+            (self.groups, "several groups"),
+            (self.overlay, "image files shared"),
+            (self.no_network, NO_NETWORK),
         ];
-        let (has, lacks): (Vec<_>, Vec<_>) = parts.iter().partition(|(has, _)| *has);
-        let words =
-            |list: Vec<&(bool, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ");
-        match (has.is_empty(), lacks.is_empty()) {
-            (true, _) => "none: processes see the whole machine".to_owned(),
-            (false, true) => words(has),
-            (false, false) => format!("{}; not: {}", words(has), words(lacks)),
+        let words = |wanted: bool| {
+            // That the network is shared is a choice, nothing that the machine lacks.
+            let said = parts.iter().filter(|(has, word)| *has == wanted && (*has || *word != NO_NETWORK));
+            said.map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
+        };
+        match (words(true), words(false)) {
+            (has, _) if has.is_empty() => "none: processes see the whole machine".to_owned(),
+            (has, lacks) if lacks.is_empty() => has,
+            (has, lacks) => format!("{has}; not: {lacks}"),
         }
     }
 }
@@ -140,12 +181,13 @@ impl Isolation {
 /// namespace.
 pub fn init_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let base = arguments.split_last().map_or(&[][..], |(_, base)| base);
     match arguments.last().and_then(|last| last.to_str()) {
-        Some(PROBE) => return probe(),
-        Some(INSIDE) => return report(inside),
-        Some(_) | None => {}
+        Some(PROBE) => probe(base),
+        Some(mapping::MAPPER) => mapping::mapper_main(),
+        Some(INSIDE) => report(|spec, socket| inside(spec, socket, base)),
+        Some(_) | None => report(|spec, socket| keeper(spec, socket, &arguments)),
     }
-    report(|spec, socket| keeper(spec, socket, &arguments))
 }
 
 /// Reads the specification, runs, and tells the other side what went wrong.
@@ -181,10 +223,8 @@ fn keeper(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> 
     }
     setsid().map_err(errno("starting a session"))?;
     // A stop signals the whole session; this process must stay to tell how the command ended.
-    let mut held = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().for_each(|s| held.add(s));
-    held.thread_block().map_err(errno("holding signals"))?;
-    enter_namespaces(&spec.isolation)?;
+    SigSet::all().thread_block().map_err(errno("holding signals"))?;
+    enter_namespaces(spec, arguments)?;
     die_with_parent()?;
     if spec.isolation.mount {
         view::build(spec)?;
@@ -213,15 +253,24 @@ fn keeper(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> 
 }
 
 /// The inner process: enters the view, gives up all power, runs the command.
-fn inside(spec: &ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
+fn inside(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> Result<u8, Error> {
     // What the keeper held back must reach the command.
     SigSet::empty().thread_set_mask().map_err(errno("letting signals through"))?;
+    if let Some(procs) = &spec.cgroup_procs {
+        // Whatever starts from here on counts; 0 means whoever writes it.
+        std::fs::write(procs, "0").map_err(failed(&procs.display().to_string()))?;
+    }
+    let groups = spec.mapped_groups();
+    let mapper = match spec.isolation.nested_user && !groups.is_empty() {
+        // Before the view is entered: there, this executable need not exist.
+        true => Some(Mapper::start(&spec.executable, arguments)?),
+        false => None,
+    };
     if spec.isolation.mount {
         view::enter(spec)?;
     }
     if spec.isolation.uts {
-        let end = spec.hostname.floor_char_boundary(MAX_HOSTNAME_BYTES);
-        sethostname(spec.hostname.get(..end).unwrap_or_default()).map_err(errno("the hostname"))?;
+        sethostname(&spec.hostname).map_err(errno("the hostname"))?;
     }
     umask(Mode::from_bits_truncate(0o022));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(errno("the core limit"))?;
@@ -229,10 +278,21 @@ fn inside(spec: &ContainerSpec, socket: &UnixStream) -> Result<u8, Error> {
         // Private writable memory, not address space: runtimes reserve far more than they use.
         setrlimit(Resource::RLIMIT_DATA, bytes, bytes).map_err(errno("the memory limit"))?;
     }
+    if !groups.is_empty() {
+        let all: Vec<Gid> = spec.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        setgroups(&all).map_err(errno("the groups"))?;
+        setgid(Gid::from_raw(spec.group)).map_err(errno("the group"))?;
+    }
     prctl::set_no_new_privs().map_err(errno("giving up privileges"))?;
     if spec.isolation.nested_user {
         unshare(CloneFlags::CLONE_NEWUSER).map_err(errno("the inner user namespace"))?;
-        map_users(spec.user, 0, 0, 0)?;
+        match mapper {
+            Some(mapper) => {
+                let groups = std::iter::once(0).chain(groups).map(|group| (group, group)).collect();
+                mapper.map(&Maps { users: vec![(spec.user, 0)], groups })?;
+            }
+            None => Maps::one((spec.user, 0), (spec.group, 0)).write_own()?,
+        }
     }
     die_with_parent()?;
     if spec.isolation.mount {
@@ -285,7 +345,8 @@ fn signal_code(signal: i32) -> u8 {
     CANNOT_START.wrapping_add(u8::try_from(signal & 0x7f).unwrap_or(0))
 }
 
-fn enter_namespaces(isolation: &Isolation) -> Result<(), Error> {
+fn enter_namespaces(spec: &ContainerSpec, arguments: &[OsString]) -> Result<(), Error> {
+    let isolation = &spec.isolation;
     let flags = [
         (isolation.user, CloneFlags::CLONE_NEWUSER),
         (isolation.mount, CloneFlags::CLONE_NEWNS),
@@ -294,22 +355,33 @@ fn enter_namespaces(isolation: &Isolation) -> Result<(), Error> {
         (isolation.uts, CloneFlags::CLONE_NEWUTS),
         (isolation.no_network, CloneFlags::CLONE_NEWNET),
     ];
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let wanted =
         flags.iter().filter(|(wanted, _)| *wanted).fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
+    let own = own_maps();
+    let groups = spec.mapped_groups();
+    let mapper = match isolation.user && !groups.is_empty() {
+        true => Some(Mapper::start(&spec.executable, arguments)?),
+        false => None,
+    };
     unshare(wanted).map_err(errno("new namespaces"))?;
-    if isolation.user { map_users(0, uid, 0, gid) } else { Ok(()) }
+    match mapper {
+        Some(mapper) => mapper.map(&with_groups(own, &groups)),
+        None if isolation.user => own.write_own(),
+        None => Ok(()),
+    }
 }
 
-/// Maps one user and one group into the namespace just entered.
-fn map_users(inner_uid: u32, outer_uid: u32, inner_gid: u32, outer_gid: u32) -> Result<(), Error> {
-    let write = |path: &str, text: String| std::fs::write(path, text).map_err(failed(path));
-    write("/proc/self/setgroups", "deny".to_owned())?;
-    write("/proc/self/uid_map", format!("{inner_uid} {outer_uid} 1"))?;
-    write("/proc/self/gid_map", format!("{inner_gid} {outer_gid} 1"))
+/// Whoever runs this is root in the namespace.
+fn own_maps() -> Maps {
+    Maps::one((0, geteuid().as_raw()), (0, getegid().as_raw()))
 }
 
-fn die_with_parent() -> Result<(), Error> {
+fn with_groups(mut maps: Maps, groups: &[u32]) -> Maps {
+    maps.groups.extend(groups.iter().filter_map(|group| Some((*group, group.checked_add(GROUP_BASE)?))));
+    maps
+}
+
+pub(crate) fn die_with_parent() -> Result<(), Error> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(errno("tying the process to its parent"))
 }
 
@@ -319,15 +391,20 @@ fn close_stdin() -> Result<(), Error> {
 }
 
 /// Tries each thing that isolation needs, and prints what worked.
-fn probe() -> ExitCode {
+fn probe(arguments: &[OsString]) -> ExitCode {
     let mut found = Isolation::default();
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    found.user = unshare(CloneFlags::CLONE_NEWUSER).is_ok() && map_users(0, uid, 0, gid).is_ok();
+    let own = own_maps();
+    let mapper = std::env::current_exe().ok().and_then(|program| Mapper::start(&program, arguments).ok());
+    let entered = unshare(CloneFlags::CLONE_NEWUSER).is_ok();
+    found.groups = entered && mapper.is_some_and(|m| m.map(&with_groups(own.clone(), &[1])).is_ok());
+    found.user = found.groups || (entered && own.write_own().is_ok());
     found.mount = unshare(CloneFlags::CLONE_NEWNS).is_ok() && view::make_private().is_ok();
+    found.overlay = found.mount && view::can_overlay(Path::new(".")).is_ok();
     found.ipc = unshare(CloneFlags::CLONE_NEWIPC).is_ok();
     found.uts = unshare(CloneFlags::CLONE_NEWUTS).is_ok();
     found.pid = unshare(CloneFlags::CLONE_NEWPID).is_ok();
-    found.nested_user = unshare(CloneFlags::CLONE_NEWUSER).is_ok() && map_users(0, 0, 0, 0).is_ok();
+    found.nested_user =
+        unshare(CloneFlags::CLONE_NEWUSER).is_ok() && Maps::one((0, 0), (0, 0)).write_own().is_ok();
     let printed = serde_json::to_vec(&found).map_err(io::Error::from);
     match printed.and_then(|text| io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,11 +8,12 @@
 //!                                    stays
 //! ```
 //! Init containers run one after another, sidecars (init containers that always restart) stay beside what follows,
-//! main containers run together. A stop (deletion, deadline, shutdown) asks with SIGTERM, then insists with SIGKILL.
+//! main containers run together, or one after another where the pod asks for it ([`InOrder`]). A stop (deletion, deadline, shutdown) asks with SIGTERM, then insists with SIGKILL.
 //! Pure: facts come in, [`Step`]s go out; [`crate::worker`] carries them out.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use pawl_api::pawl::in_order::InOrder;
 use serde::{Deserialize, Serialize};
 
 /// How long things are waited for. Kubernetes' own numbers; tests take smaller ones.
@@ -122,6 +123,8 @@ pub struct Life {
     pub deadline: Option<Timestamp>,
     pub grace: SignedDuration,
     pub containers: Vec<ContainerLife>,
+    /// Main containers run one after another.
+    pub order: Option<InOrder>,
     pub stop: Option<Stop>,
     pub timing: Timing,
 }
@@ -165,6 +168,7 @@ impl Life {
             deadline: spec.active_deadline_seconds.and_then(|n| start.checked_add(seconds(n)).ok()),
             grace: seconds(spec.termination_grace_period_seconds.unwrap_or(30)),
             containers,
+            order: crate::order::of(pod),
             stop: None,
             timing,
         }
@@ -183,7 +187,10 @@ impl Life {
                 Role::Init => blocked = self.step_init(index, container, now, &mut next),
                 // What follows a sidecar waits until it was started once.
                 Role::Sidecar => blocked = self.step(index, container, now, &mut next),
-                Role::Main => drop(self.step(index, container, now, &mut next)),
+                Role::Main => {
+                    self.step(index, container, now, &mut next);
+                    blocked = self.order.is_some() && !self.lets_on(container);
+                }
             }
         }
         if self.decided() {
@@ -205,8 +212,16 @@ impl Life {
         let failed_init =
             |c: &ContainerLife| matches!(&c.state, State::Exited(exit) if exit.code != 0) && for_good(c);
         let mut main = self.containers.iter().filter(|c| c.role == Role::Main).peekable();
+        let stopped_by = |c: &ContainerLife| self.order.is_some() && for_good(c) && !self.lets_on(c);
         self.containers.iter().any(|c| c.role == Role::Init && failed_init(c))
+            || self.containers.iter().any(|c| c.role == Role::Main && stopped_by(c))
             || (main.peek().is_some() && main.all(for_good))
+    }
+
+    /// Whether a container is over in a way that is good enough for what comes after it.
+    pub fn lets_on(&self, container: &ContainerLife) -> bool {
+        let forgiven = || self.order.iter().any(|order| order.go_on_after.contains(&container.name));
+        matches!(&container.state, State::Exited(exit) if exit.code == 0 || forgiven())
     }
 
     /// Asks everything to stop by `kill_at`; a second ask can only make it sooner.

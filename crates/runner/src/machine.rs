@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::env::{Capacity, POD_IP};
 use crate::node::{MAX_PODS, Shared};
+use crate::oci::Platform;
 
 /// Where the Node says how its containers are isolated.
 const ISOLATION_ANNOTATION: &str = "pawl.dev/isolation";
+/// Where it says how their limits are kept.
+const LIMITS_ANNOTATION: &str = "pawl.dev/limits";
 
 /// What the machine has. What cannot be read counts as nothing.
 pub(crate) fn capacity(data_dir: &Path) -> Capacity {
@@ -25,12 +29,12 @@ pub(crate) fn capacity(data_dir: &Path) -> Capacity {
     Capacity { cpus: u32::try_from(cpus).unwrap_or(1), memory_bytes: kib * 1024, disk_bytes: disk }
 }
 
-pub(crate) fn labels(node: &str) -> BTreeMap<String, String> {
+fn labels(node: &str) -> BTreeMap<String, String> {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     BTreeMap::from([
         label("kubernetes.io/hostname", node),
         label("kubernetes.io/os", "linux"),
-        label("kubernetes.io/arch", architecture()),
+        label("kubernetes.io/arch", &architecture()),
     ])
 }
 
@@ -46,7 +50,9 @@ async fn write(shared: &Shared) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(shared.client.clone());
     let name = &shared.options.node_name;
     let metadata = json!({
-        "name": name, "labels": labels(name), "annotations": {ISOLATION_ANNOTATION: shared.isolation.describe()},
+        "name": name, "labels": labels(name), "annotations": {
+            ISOLATION_ANNOTATION: shared.isolation.describe(), LIMITS_ANNOTATION: limits(shared),
+        },
     });
     let found = match api.get_opt(name).await? {
         Some(node) => {
@@ -60,7 +66,24 @@ async fn write(shared: &Shared) -> Result<(), kube::Error> {
         }
     };
     let status = json!({"status": status(shared, found.as_ref())});
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.map(drop)
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    hold(shared).await
+}
+
+/// The node's Lease, for `kubectl describe`: held, and never renewed, because Pawl and its API server are one process
+/// and nobody could miss its heartbeat.
+async fn hold(shared: &Shared) -> Result<(), kube::Error> {
+    let name = &shared.options.node_name;
+    let api: Api<Lease> = Api::namespaced(shared.client.clone(), "kube-node-lease");
+    let lease = Lease {
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+        spec: Some(LeaseSpec { holder_identity: Some(name.clone()), ..LeaseSpec::default() }),
+    };
+    match api.create(&PostParams::default(), &lease).await {
+        // There already, or a server without that namespace: as good.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn status(shared: &Shared, before: Option<&Node>) -> Value {
@@ -85,7 +108,9 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
         ],
         "conditions": [{
             "type": "Ready", "status": "True", "reason": "KubeletReady",
-            "message": format!("pods run as local processes; isolation: {}", shared.isolation.describe()),
+            "message": format!(
+                "pods run as local processes; isolation: {}; limits: {}", shared.isolation.describe(), limits(shared)
+            ),
             "lastTransitionTime": since, "lastHeartbeatTime": Time(shared.now()),
         }],
         "nodeInfo": {
@@ -98,11 +123,15 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
     })
 }
 
-/// As Go names it, which is what Kubernetes uses.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// How limits are kept here, in one sentence.
+pub(crate) fn limits(shared: &Shared) -> String {
+    match &shared.cgroups {
+        Ok(_) => "cpu, memory and processes of each container, by cgroup v2".to_owned(),
+        Err(why) => format!("memory of each process alone, no cpu ({why})"),
     }
+}
+
+/// As Go names it, which is what Kubernetes uses.
+fn architecture() -> String {
+    Platform::here().architecture
 }

@@ -3,16 +3,17 @@
 //! Pure: a pod and what it leans on go in, a plan so specific that carrying it out makes no choices comes out.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, Pod, PodSpec, Volume, VolumeProjection,
+    Container, DownwardAPIVolumeFile, KeyToPath, PodSpec, Volume, VolumeProjection,
 };
-use kube::ResourceExt;
 
+use crate::beneath::{is_plain_absolute, is_plain_relative};
 use crate::env::{self, ConfigError, Context};
-use crate::images::Image;
-use crate::quantity::{UNIT, nano};
+use crate::identity::{self, Accounts, Identity, ImageUser};
+use crate::images::{Image, WhyHost};
+use crate::quantity::{UNIT, ceil_div, nano};
 use crate::sources::{Data, Sources, token_wanted};
 
 /// Where a container leaves its last words unless it says otherwise.
@@ -29,10 +30,14 @@ pub struct Launch {
     pub working_dir: String,
     pub mounts: Vec<Mount>,
     pub memory_bytes: Option<u64>,
-    pub user: u32,
+    /// Thousandths of a CPU.
+    pub cpu_milli: Option<u64>,
+    pub identity: Identity,
     pub read_only_root: bool,
     pub termination_path: String,
     pub fallback_to_logs: bool,
+    /// How the image wants to be asked to stop, such as `SIGQUIT`.
+    pub stop_signal: Option<String>,
     /// To be masked in captured output (I6).
     pub secrets: Vec<String>,
 }
@@ -105,35 +110,26 @@ impl From<ConfigError> for Refusal {
 pub fn container(context: &Context<'_>, container: &Container, image: &Image) -> Result<Launch, Refusal> {
     let environment = env::resolve(context, container)?;
     let spec = context.pod.spec.clone().unwrap_or_default();
-    let expand =
-        |words: &[String]| words.iter().map(|w| env::expand(w, &environment.values)).collect::<Vec<_>>();
-    let command = container.command.as_deref().unwrap_or_default();
-    let args = container.args.as_deref().unwrap_or_default();
-    let mut argv = if command.is_empty() { image.entrypoint() } else { expand(command) };
-    if argv.is_empty() {
-        return Err(Refusal::NoCommand(no_command(container)));
-    }
-    argv.extend(expand(args));
-    if let Some(index) = argv.iter().position(|word| word.contains('\0')) {
-        return Err(ConfigError::Argument { container: container.name.clone(), index }.into());
-    }
-    let user = user(context.pod, &spec, container)?;
-    let working_dir =
-        container.working_dir.clone().filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".into());
-    if !is_plain_absolute(Path::new(&working_dir)) {
-        return Err(ConfigError::WorkingDir { container: container.name.clone(), path: working_dir }.into());
-    }
+    let nobody = Accounts::default();
+    let of_image = image.unpacked();
+    let image_user = ImageUser {
+        user: of_image.map_or("", |image| &image.config.user),
+        accounts: of_image.map_or(&nobody, |image| &image.accounts),
+    };
+    let identity = identity::resolve(context.pod, &spec, container, image_user)?;
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    let memory = limits.and_then(|limits| limits.get("memory")).and_then(|q| nano(&q.0));
+    let limit = |name: &str| limits.and_then(|limits| limits.get(name)).and_then(|q| nano(&q.0));
+    let whole = |amount: i128, unit: i128| u64::try_from(ceil_div(amount, unit)).ok().filter(|n| *n > 0);
     let security = container.security_context.as_ref();
     let fallback = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     Ok(Launch {
-        argv,
+        argv: words(container, image, &environment.values)?,
         mounts: mounts(&spec, container, &environment.values)?,
-        env: environment.values,
-        working_dir,
-        memory_bytes: memory.and_then(|nano| u64::try_from(nano / UNIT).ok()).filter(|bytes| *bytes > 0),
-        user,
+        working_dir: working_dir(container, of_image.map_or("", |image| &image.config.working_dir))?,
+        env: whole_env(context, image, &identity, environment.values),
+        memory_bytes: limit("memory").and_then(|amount| whole(amount, UNIT)),
+        cpu_milli: limit("cpu").and_then(|amount| whole(amount, UNIT / 1000)),
+        identity,
         read_only_root: security.and_then(|s| s.read_only_root_filesystem).unwrap_or(false),
         termination_path: container
             .termination_message_path
@@ -141,8 +137,59 @@ pub fn container(context: &Context<'_>, container: &Container, image: &Image) ->
             .filter(|path| !path.is_empty())
             .unwrap_or_else(|| TERMINATION_LOG.to_owned()),
         fallback_to_logs: fallback,
+        stop_signal: of_image.map(|image| image.config.stop_signal.clone()).filter(|name| !name.is_empty()),
         secrets: environment.secrets,
     })
+}
+
+/// What runs: `command` and `args`, each else the image's; an image's arguments belong to its own command.
+fn words(
+    container: &Container,
+    image: &Image,
+    values: &BTreeMap<String, String>,
+) -> Result<Vec<String>, Refusal> {
+    let expand = |words: &[String]| words.iter().map(|w| env::expand(w, values)).collect::<Vec<_>>();
+    let command = container.command.as_deref().unwrap_or_default();
+    let args = container.args.as_deref().unwrap_or_default();
+    let (entrypoint, image_args) = image.entrypoint();
+    let argv = match (command.is_empty(), args.is_empty()) {
+        (false, _) => [expand(command), expand(args)].concat(),
+        (true, false) => [entrypoint, expand(args)].concat(),
+        (true, true) => [entrypoint, image_args].concat(),
+    };
+    // Arguments alone are no command where it is not known what they would be given to.
+    let unknown = command.is_empty() && matches!(image, Image::Host(_));
+    if argv.is_empty() || unknown {
+        return Err(Refusal::NoCommand(no_command(container, image)));
+    }
+    if let Some(index) = argv.iter().position(|word| word.contains('\0')) {
+        return Err(ConfigError::Argument { container: container.name.clone(), index }.into());
+    }
+    Ok(argv)
+}
+
+fn working_dir(container: &Container, of_image: &str) -> Result<String, ConfigError> {
+    let own = container.working_dir.as_deref().filter(|dir| !dir.is_empty());
+    let path = own.or(Some(of_image).filter(|dir| !dir.is_empty())).unwrap_or("/").to_owned();
+    if is_plain_absolute(Path::new(&path)) {
+        return Ok(path);
+    }
+    Err(ConfigError::WorkingDir { container: container.name.clone(), path })
+}
+
+/// All that a process finds in its environment: what a container runtime sets, over it the image, over it the pod.
+fn whole_env(
+    context: &Context<'_>,
+    image: &Image,
+    identity: &Identity,
+    values: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    // Who has no line in an image's accounts is at home nowhere in it.
+    let nowhere = image.unpacked().map(|_| "/".to_owned());
+    let home = identity.home.clone().or(nowhere).map(|home| ("HOME".to_owned(), home));
+    let runtime = context.runtime.iter().cloned().chain(home);
+    let fit = |(name, value): &(String, String)| !name.is_empty() && !(name.clone() + value).contains('\0');
+    runtime.chain(image.env().into_iter().filter(fit)).chain(values).collect()
 }
 
 /// The plan for all volumes of a pod.
@@ -154,35 +201,21 @@ pub fn volumes(
     volumes.map(|v| Ok((v.name.clone(), volume(context, v, allow_host_path)?))).collect()
 }
 
-/// A relative path that stays where it starts.
-pub(crate) fn is_plain_relative(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-        && path.components().next().is_some()
-}
-
-fn is_plain_absolute(path: &Path) -> bool {
-    let mut parts = path.components();
-    parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)))
-}
-
-fn no_command(container: &Container) -> String {
+fn no_command(container: &Container, image: &Image) -> String {
+    let (name, called) = (&container.name, container.image.as_deref().unwrap_or_default());
+    let why = match image {
+        Image::Host(WhyHost::Unknown) => "is not known here",
+        Image::Host(WhyHost::NoNamespaces) => "cannot be used, because this machine gives no namespaces",
+        Image::Own { .. } | Image::Unpacked(_) => {
+            return format!(
+                "no command specified: neither container \"{name}\" nor image \"{called}\" has one"
+            );
+        }
+    };
     format!(
-        "container \"{}\" has no command, and image \"{}\" is not known here: the host's files are used instead of \
-         images, so `command` must be set",
-        container.name,
-        container.image.as_deref().unwrap_or_default()
+        "container \"{name}\" has no command, and image \"{called}\" {why}: the host's files are used instead of \
+         images, so `command` must be set"
     )
-}
-
-fn user(pod: &Pod, spec: &PodSpec, container: &Container) -> Result<u32, ConfigError> {
-    let (own, shared) = (container.security_context.as_ref(), spec.security_context.as_ref());
-    let user = own.and_then(|s| s.run_as_user).or(shared.and_then(|s| s.run_as_user)).unwrap_or(0);
-    let non_root = own.and_then(|s| s.run_as_non_root).or(shared.and_then(|s| s.run_as_non_root));
-    if user == 0 && non_root == Some(true) {
-        let pod = format!("{}_{}", pod.name_any(), pod.namespace().unwrap_or_default());
-        return Err(ConfigError::RunAsRoot { pod, container: container.name.clone() });
-    }
-    Ok(u32::try_from(user).unwrap_or(0))
 }
 
 fn mounts(
@@ -350,6 +383,7 @@ fn file(volume: &str, path: &str, bytes: Vec<u8>, mode: Option<i32>) -> Result<F
 mod tests {
     use super::*;
     use crate::env::Capacity;
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
     fn with<T>(pod: Value, f: impl FnOnce(&Context<'_>, &Container) -> T) -> T {
@@ -361,7 +395,8 @@ mod tests {
         sources.claims.insert("p".to_owned(), PathBuf::from("claims/p"));
         sources.tokens.insert(token_wanted(None, None), "not-a-real-token".to_owned());
         let capacity = Capacity { cpus: 1, memory_bytes: 1, disk_bytes: 1 };
-        let context = Context { pod: &pod, sources: &sources, node: "node", capacity, defaults: &[] };
+        let context =
+            Context { pod: &pod, sources: &sources, node: "node", capacity, defaults: &[], runtime: &[] };
         f(&context, &pod.spec.as_ref().unwrap().containers[0])
     }
 
@@ -376,7 +411,7 @@ mod tests {
         let launch = plan(
             json!({"name": "m", "command": ["sh", "-c"], "args": ["$(A)", "$$(A)", "$(B)"],
                 "env": [{"name": "A", "value": "two words; $$(B)"}]}),
-            Image::Host,
+            Image::Host(WhyHost::Unknown),
         );
         assert_eq!(launch.unwrap().argv, ["sh", "-c", "two words; $(B)", "$(A)", "$(B)"]);
     }
@@ -388,7 +423,7 @@ mod tests {
         assert_eq!(plan(container.clone(), own.clone()).unwrap().argv, ["pawl", "act"]);
         let commanded = json!({"name": "m", "command": ["true"]});
         assert_eq!(plan(commanded, own).unwrap().argv, ["true"]);
-        let Err(Refusal::NoCommand(message)) = plan(container, Image::Host) else {
+        let Err(Refusal::NoCommand(message)) = plan(container, Image::Host(WhyHost::Unknown)) else {
             panic!("it has no command")
         };
         assert!(
@@ -401,7 +436,10 @@ mod tests {
     fn no_mount_leaves_its_volume_or_hides_another() {
         let mount = |mount: Value| {
             let mounts = json!([{"name": "v", "mountPath": "/a/b"}, mount]);
-            plan(json!({"name": "m", "command": ["x"], "volumeMounts": mounts}), Image::Host)
+            plan(
+                json!({"name": "m", "command": ["x"], "volumeMounts": mounts}),
+                Image::Host(WhyHost::Unknown),
+            )
         };
         for bad in ["../x", "/etc", "a/../../x", ".."] {
             let refused = mount(json!({"name": "v", "mountPath": "/c", "subPath": bad})).unwrap_err();
@@ -423,17 +461,18 @@ mod tests {
     #[test]
     fn limits_and_security_are_read() {
         let launch = plan(
-            json!({"name": "m", "command": ["x"], "resources": {"limits": {"memory": "64Mi"}},
+            json!({"name": "m", "command": ["x"], "resources": {"limits": {"memory": "64Mi", "cpu": "1.5"}},
                 "securityContext": {"runAsUser": 1000, "readOnlyRootFilesystem": true},
                 "terminationMessagePath": "/t", "terminationMessagePolicy": "FallbackToLogsOnError"}),
-            Image::Host,
+            Image::Host(WhyHost::Unknown),
         )
         .unwrap();
-        assert_eq!((launch.memory_bytes, launch.user, launch.read_only_root), (Some(64 << 20), 1000, true));
+        assert_eq!((launch.memory_bytes, launch.cpu_milli), (Some(64 << 20), Some(1500)));
+        assert_eq!((launch.identity.user, launch.read_only_root), (1000, true));
         assert_eq!((launch.termination_path.as_str(), launch.fallback_to_logs), ("/t", true));
         let root = plan(
             json!({"name": "m", "command": ["x"], "securityContext": {"runAsNonRoot": true}}),
-            Image::Host,
+            Image::Host(WhyHost::Unknown),
         );
         assert!(matches!(root, Err(Refusal::Config(ConfigError::RunAsRoot { .. }))));
     }

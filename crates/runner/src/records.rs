@@ -26,6 +26,8 @@ pub const LOST_CODE: i32 = 137;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) image_id: String,
     pub(crate) restarts: u32,
     pub(crate) ends_in_row: u32,
     pub(crate) started_at: Timestamp,
@@ -100,6 +102,7 @@ impl Records {
             else {
                 continue;
             };
+            container.image_id.clone_from(&record.image_id);
             container.restarts = record.restarts;
             container.ends_in_row = record.ends_in_row;
             let lost = || Exit {
@@ -129,6 +132,7 @@ fn from_status(pod: &Pod, container: &str) -> Option<Record> {
     let restarts = u32::try_from(found.restart_count).unwrap_or(0);
     let record = |started_at: Option<&Time>, exit| Record {
         id: id.clone(),
+        image_id: found.image_id.clone(),
         restarts,
         ends_in_row: restarts,
         started_at: started_at.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -182,7 +186,15 @@ mod tests {
 
     fn record(exit: Option<Exit>) -> Record {
         let started_at = Timestamp::UNIX_EPOCH;
-        Record { id: "pawl://x".into(), restarts: 2, ends_in_row: 3, started_at, process: None, exit }
+        Record {
+            id: "pawl://x".into(),
+            image_id: "i".into(),
+            restarts: 2,
+            ends_in_row: 3,
+            started_at,
+            process: None,
+            exit,
+        }
     }
 
     #[test]

@@ -107,6 +107,15 @@ pub fn phase(life: &Life) -> Phase {
     if life.decided() && !ended {
         return Phase::Running;
     }
+    if life.order.is_some() {
+        let mut main = life.containers.iter().filter(|c| c.role == Role::Main);
+        return match (life.decided(), seen.running + seen.stopped) {
+            (true, _) if main.all(|c| life.lets_on(c)) => Phase::Succeeded,
+            (true, _) => Phase::Failed,
+            (false, 1..) => Phase::Running,
+            (false, 0) => Phase::Pending,
+        };
+    }
     match seen {
         Seen { waiting: 1.., .. } => Phase::Pending,
         Seen { running: 1.., .. } => Phase::Running,

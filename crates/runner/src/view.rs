@@ -2,20 +2,21 @@
 //!
 //! A fresh directory as `/`, the system's directories read-only, an own `/tmp`, `/dev`, `/proc`; the pod's volumes
 //! where it wants them. Home directories, other programs' data and the runner's own data are not there.
+//!
+//! Or the files of an image as `/`, with a layer of the container's own over them, and the kernel's `/dev`, `/proc` and
+//! `/sys` in them. Nothing else of the machine is there then but its resolver and its hosts.
 
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
 
-use crate::isolate::{Bind, ContainerSpec, Error, errno, failed};
+use crate::beneath::{self, Links, Missing, by_fd, make};
+use crate::isolate::{Bind, ContainerSpec, Error, ImageRoot, errno, failed};
 
 /// Where a view shows Pawl itself, wherever it lies on the machine.
 pub(crate) const OWN_EXECUTABLE: &str = "/pawl";
@@ -62,11 +63,40 @@ pub(crate) fn make_private() -> Result<(), Error> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).map_err(errno("a private view"))
 }
 
+/// What an image cannot know: how this machine finds others.
+const RESOLVER: &[&str] = &["/etc/resolv.conf", "/etc/hosts"];
+
 /// Builds the view under `spec.root`, in a mount namespace of our own.
 pub(crate) fn build(spec: &ContainerSpec) -> Result<(), Error> {
     make_private()?;
+    make_dir(&spec.root)?;
+    match &spec.image {
+        Some(image) => show_image(spec, image)?,
+        None => show_host(spec)?,
+    }
+    let within = open(&spec.root)?;
+    if spec.image.is_some() {
+        for path in RESOLVER.iter().map(PathBuf::from).filter(|path| path.is_file()) {
+            let bind = Bind { source: path.clone(), sub_path: None, target: path, read_only: true };
+            // An image may have something else in that place; then names are its own business.
+            let _ = mount_volume(&within, &bind);
+        }
+    }
+    spec.binds.iter().try_for_each(|volume| mount_volume(&within, volume))
+}
+
+/// Whether a layer can be laid over files in a directory; tried, in a mount namespace of our own.
+pub(crate) fn can_overlay(scratch: &Path) -> Result<(), Error> {
+    let scratch = scratch.canonicalize().map_err(failed("the scratch directory"))?;
+    let [lower, upper, work, root] = ["lower", "upper", "work", "root"].map(|name| scratch.join(name));
+    [&lower, &upper, &work, &root].into_iter().try_for_each(|path| make_dir(path))?;
+    overlay(&lower, &upper, &work, &root)?;
+    fs::write(root.join("written"), "").map_err(failed("writing to a layer"))
+}
+
+/// The machine's own system, read-only, in an empty root.
+fn show_host(spec: &ContainerSpec) -> Result<(), Error> {
     let root = &spec.root;
-    fs::create_dir_all(root).map_err(failed(&root.display().to_string()))?;
     bind(root, root)?;
     let wanted: Vec<&Path> = spec.binds.iter().map(|bind| bind.target.as_path()).collect();
     for name in SYSTEM {
@@ -79,19 +109,48 @@ pub(crate) fn build(spec: &ContainerSpec) -> Result<(), Error> {
         let mode = fs::Permissions::from_mode(0o1777);
         fs::set_permissions(root.join(name), mode).map_err(failed(name))?;
     }
+    fill_dev(root)?;
+    hide(root)?;
+    place(&spec.executable, &root.join(relative(Path::new(OWN_EXECUTABLE))), true)
+}
+
+/// An image's files. Its `/dev` and `/sys` are directories, seen to when it was unpacked: no link leads elsewhere.
+fn show_image(spec: &ContainerSpec, image: &ImageRoot) -> Result<(), Error> {
+    let root = &spec.root;
+    match image {
+        ImageRoot::Overlay { lower, upper, work } => overlay(lower, upper, work, root)?,
+        ImageRoot::Copied => bind(root, root)?,
+    }
+    let dev = root.join("dev");
+    let strict = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(Some("tmpfs"), &dev, Some("tmpfs"), strict, Some("mode=755,size=64m"))
+        .map_err(errno("a fresh /dev"))?;
+    make_dir(&dev.join("shm"))?;
+    fs::set_permissions(dev.join("shm"), fs::Permissions::from_mode(0o1777)).map_err(failed("/dev/shm"))?;
+    fill_dev(root)?;
+    place(Path::new("/sys"), &root.join("sys"), true)
+}
+
+fn fill_dev(root: &Path) -> Result<(), Error> {
     for name in DEVICES {
         let device = Path::new("/dev").join(name);
         if device.exists() {
             place(&device, &root.join("dev").join(name), false)?;
         }
     }
-    for (name, to) in DEVICE_LINKS {
-        link(Path::new(to), &root.join("dev").join(name))?;
-    }
-    hide(root)?;
-    place(&spec.executable, &root.join(relative(Path::new(OWN_EXECUTABLE))), true)?;
-    let within = open(root)?;
-    spec.binds.iter().try_for_each(|volume| mount_volume(&within, volume))
+    DEVICE_LINKS.iter().try_for_each(|(name, to)| link(Path::new(to), &root.join("dev").join(name)))
+}
+
+fn overlay(lower: &Path, upper: &Path, work: &Path, root: &Path) -> Result<(), Error> {
+    let part = |name: &str, path: &Path| {
+        // What separates options and layers must be told from what is in a path.
+        let path = path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
+        format!("{name}={path}")
+    };
+    let paths = [part("lowerdir", lower), part("upperdir", upper), part("workdir", work)].join(",");
+    let on = |options: &str| mount(Some("overlay"), root, Some("overlay"), MsFlags::empty(), Some(options));
+    // Without power over the machine, notes about files go into attributes that users may write.
+    on(&format!("{paths},userxattr")).or_else(|_| on(&paths)).map_err(errno("laying a layer over the image"))
 }
 
 /// Makes the view this process' root, and the old root unreachable.
@@ -105,7 +164,8 @@ pub(crate) fn enter(spec: &ContainerSpec) -> Result<(), Error> {
         bind(Path::new("/proc"), &proc)?;
     }
     if spec.read_only_root {
-        remount_read_only(&spec.root)?;
+        // The root alone: volumes are as writable as the pod says.
+        remount_one(&spec.root)?;
     }
     chdir(&spec.root).map_err(errno("entering the root view"))?;
     pivot_root(".", ".").map_err(errno("changing the root"))?;
@@ -142,59 +202,26 @@ fn mount_volume(root: &OwnedFd, volume: &Bind) -> Result<(), Error> {
     let what = format!("mounting at {}", volume.target.display());
     let base = open(&volume.source)?;
     let source = match &volume.sub_path {
-        Some(path) => walk(&base, path, ResolveFlag::RESOLVE_BENEATH, true).map_err(errno(&what))?,
+        Some(path) => make(&base, path, Links::Stay, Missing::Directory).map_err(errno(&what))?,
         None => base,
     };
-    let is_dir = fs::metadata(by_fd(&source)).map_err(failed(&what))?.is_dir();
+    let missing = match fs::metadata(by_fd(&source)).map_err(failed(&what))?.is_dir() {
+        true => Missing::Directory,
+        false => Missing::File,
+    };
     let target = relative(&volume.target);
-    let place = walk(root, target, ResolveFlag::RESOLVE_IN_ROOT, is_dir).map_err(errno(&what))?;
+    let place = make(root, target, Links::AsRoot, missing).map_err(errno(&what))?;
     bind(&by_fd(&source), &by_fd(&place))?;
     if volume.read_only {
         // Opened anew: what was opened before lies under the mount now.
-        let mounted = walk(root, target, ResolveFlag::RESOLVE_IN_ROOT, is_dir).map_err(errno(&what))?;
+        let mounted = make(root, target, Links::AsRoot, missing).map_err(errno(&what))?;
         remount_one(&by_fd(&mounted))?;
     }
     Ok(())
 }
 
-/// Opens a path below `base`, making what is missing: directories, and at the end a directory or an empty file.
-fn walk(base: &OwnedFd, path: &Path, within: ResolveFlag, is_dir: bool) -> nix::Result<OwnedFd> {
-    let how = || {
-        OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(within | ResolveFlag::RESOLVE_NO_MAGICLINKS)
-    };
-    let mut so_far = PathBuf::new();
-    let mut parent = openat2(base, ".", how())?;
-    let mut parts = path.components().peekable();
-    while let Some(part) = parts.next() {
-        so_far.push(part);
-        let missing_file = parts.peek().is_none() && !is_dir;
-        parent = match openat2(base, &so_far, how()) {
-            Err(Errno::ENOENT) if missing_file => {
-                let flags =
-                    OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                openat(&parent, part.as_os_str(), flags, Mode::from_bits_truncate(0o644))?;
-                openat2(base, &so_far, how())?
-            }
-            Err(Errno::ENOENT) => {
-                mkdirat(&parent, part.as_os_str(), Mode::from_bits_truncate(0o755))?;
-                openat2(base, &so_far, how())?
-            }
-            opened => opened?,
-        };
-    }
-    Ok(parent)
-}
-
 fn open(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    nix::fcntl::open(path, flags, Mode::empty()).map_err(errno(&path.display().to_string()))
-}
-
-/// A name for exactly what was opened.
-fn by_fd(fd: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+    beneath::open(path).map_err(errno(&path.display().to_string()))
 }
 
 fn relative(path: &Path) -> &Path {

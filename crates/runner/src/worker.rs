@@ -3,9 +3,10 @@
 //! A task per pod: it looks, asks [`Life`] what is next, does it, writes the status if it changed, and sleeps until
 //! the pod changes, a container ends, or a time comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::events::Note;
-use crate::life::{Exit, Life, State, Step, StopReason};
+use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
 use crate::plan::Launch;
 use crate::process::Handle;
@@ -27,14 +28,10 @@ use crate::records::{Record, Records};
 use crate::status;
 
 mod start;
+mod words;
 
-/// A kubelet's limit for a termination message.
-const MAX_MESSAGE_BYTES: usize = 4096;
-/// A kubelet's limits for a termination message taken from the log.
-const MAX_FALLBACK_BYTES: usize = 2048;
-const MAX_FALLBACK_LINES: u64 = 80;
-/// Shorter secrets are not masked: a message full of stars for every `1` in it helps nobody.
-const MIN_MASKED_BYTES: usize = 4;
+pub(crate) use words::MAX_MESSAGE_BYTES;
+
 /// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
 const GONE_GRACE: SignedDuration = SignedDuration::from_secs(1);
 /// Retries of writes start here and double (I9).
@@ -80,10 +77,19 @@ struct Worker {
     life: Life,
     running: BTreeMap<usize, (Handle, Launch)>,
     /// Each waits for the end of one container, and ends it when this worker does.
-    waits: JoinSet<(usize, u8)>,
-    image_ignored_told: bool,
+    waits: JoinSet<Ended>,
+    /// What the pod was told once already.
+    told: BTreeSet<&'static str>,
     /// The status as it was written last.
     written: Option<(PodStatus, Value)>,
+}
+
+/// A container's process ended.
+struct Ended {
+    index: usize,
+    code: u8,
+    /// For want of memory.
+    oom_killed: bool,
 }
 
 /// Whether the API still knows the pod.
@@ -103,7 +109,7 @@ impl Worker {
             life: Life::new(&pod, shared.options.timing, shared.now()),
             running: BTreeMap::new(),
             waits: JoinSet::new(),
-            image_ignored_told: false,
+            told: BTreeSet::new(),
             shutdown: shared.shutdown.clone(),
             written: None,
             shared,
@@ -115,10 +121,8 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
-        for container in &mut self.life.containers {
-            if matches!(container.state, State::Exited(_)) {
-                self.shared.images.resolve(&container.image).id().clone_into(&mut container.image_id);
-            }
+        for container in self.life.containers.iter().filter(|c| self.will_run_again(c)) {
+            self.shared.logs.run_is_over(&self.uid, &container.name);
         }
         if self.bind().await == Known::Gone {
             return;
@@ -214,7 +218,7 @@ impl Worker {
                 Step::Start(index) => self.start(index).await,
                 Step::Terminate(index) => {
                     self.tell_of_stop(index).await;
-                    self.signal(index, Signal::SIGTERM);
+                    self.signal(index, self.stop_signal(index));
                 }
                 Step::Kill(index) => self.signal(index, Signal::SIGKILL),
             }
@@ -226,6 +230,12 @@ impl Worker {
         if let Some((handle, _)) = self.running.get(&index) {
             handle.signal(signal);
         }
+    }
+
+    /// How a container is asked to stop: as its image says, if that means anything here.
+    fn stop_signal(&self, index: usize) -> Signal {
+        let named = self.running.get(&index).and_then(|(_, launch)| launch.stop_signal.as_deref());
+        named.and_then(signal_named).unwrap_or(Signal::SIGTERM)
     }
 
     async fn tell_of_stop(&self, index: usize) {
@@ -241,7 +251,7 @@ impl Worker {
         let now = self.shared.now();
         let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
         tokio::select! {
-            Some(Ok((index, code))) = self.waits.join_next() => self.process_ended(index, code).await,
+            Some(Ok(ended)) = self.waits.join_next() => self.process_ended(&ended).await,
             changed = self.updates.changed() => if changed.is_err() {
                 // The node is gone: so are the reasons to run.
                 self.life.stop(StopReason::Shutdown, now);
@@ -251,30 +261,47 @@ impl Worker {
         }
     }
 
-    async fn process_ended(&mut self, index: usize, code: u8) {
+    async fn process_ended(&mut self, ended: &Ended) {
+        let Ended { index, code, oom_killed } = *ended;
         let Some((_, launch)) = self.running.remove(&index) else { return };
         let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else {
             return;
         };
         let record = self.records.read(&name);
+        let (code, message) = match self.report(&name, &launch, code).await {
+            Some((code, message)) => (code, message),
+            None => (code, self.last_words(&name, &launch, code).await),
+        };
         let exit = Exit {
             code: i32::from(code),
-            reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
-            message: self.last_words(&name, &launch, code).await,
+            reason: match code {
+                0 => "Completed",
+                _ if oom_killed => "OOMKilled",
+                _ => "Error",
+            }
+            .to_owned(),
+            message,
             started_at: record.map(|record| record.started_at),
             finished_at: self.shared.now(),
             id: self.id(index),
         };
         self.ended(index, exit);
-        let again = self.life.containers.get(index).filter(|c| match &c.state {
-            State::Exited(exit) => self.life.again(c, exit),
-            State::Running { .. } | State::Waiting { .. } => false,
-        });
+        let again = self.life.containers.get(index).filter(|c| self.will_run_again(c));
+        if again.is_some() {
+            self.shared.logs.run_is_over(&self.uid, &name);
+        }
         if let Some((delay, container)) =
             again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
         {
             let message = status::back_off_message(&self.pod, container, delay.as_secs());
             self.note(Note::BackOff { message }).await;
+        }
+    }
+
+    fn will_run_again(&self, container: &ContainerLife) -> bool {
+        match &container.state {
+            State::Exited(exit) => self.life.again(container, exit),
+            State::Running { .. } | State::Waiting { .. } => false,
         }
     }
 
@@ -284,6 +311,7 @@ impl Worker {
         let Some(container) = self.life.containers.get(index) else { return };
         let record = Record {
             id: exit.id.clone(),
+            image_id: container.image_id.clone(),
             restarts: container.restarts,
             ends_in_row: container.ends_in_row,
             started_at: exit.started_at.unwrap_or(exit.finished_at),
@@ -293,17 +321,6 @@ impl Worker {
         if let Err(error) = self.records.write(&container.name, &record) {
             tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
         }
-    }
-
-    /// The termination message: what the container left at its path, or the end of its log.
-    async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
-        let file = tokio::fs::read(self.message_path(name)).await.unwrap_or_default();
-        let start = file.len().saturating_sub(MAX_MESSAGE_BYTES);
-        let mut text = String::from_utf8_lossy(file.get(start..).unwrap_or_default()).into_owned();
-        if text.is_empty() && launch.fallback_to_logs && code != 0 {
-            text = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, MAX_FALLBACK_BYTES).await;
-        }
-        Some(masked(text, &launch.secrets)).filter(|text| !text.is_empty())
     }
 
     async fn bind(&mut self) -> Known {
@@ -444,17 +461,42 @@ impl Worker {
     }
 }
 
-pub(crate) fn remove_dir(path: &std::path::Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
+pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::remove_dir_all(path) {
+        // Containers, and the kernel under a layer, leave directories that even their owner may not enter.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            std::fs::remove_dir_all(path)
+        }
+        removed => removed,
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Captured output never shows a secret that the container was given (I6).
-fn masked(text: String, secrets: &[String]) -> String {
-    let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
-    worth.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+/// Lets the owner into every directory below; nothing runs in them any more.
+fn open_up(path: &Path) -> io::Result<()> {
+    let mut left = vec![path.to_owned()];
+    while let Some(directory) = left.pop() {
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            // The type of the entry itself: a link to a directory is not one.
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `SIGQUIT`, `QUIT` or `3`, as images write it.
+fn signal_named(name: &str) -> Option<Signal> {
+    let number = name.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let full = || if name.starts_with("SIG") { name.to_owned() } else { format!("SIG{name}") };
+    number.or_else(|| full().parse().ok())
 }
 
 #[cfg(test)]
@@ -462,8 +504,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn captured_words_hold_no_secret() {
-        let secrets = ["not-a-real-secret".to_owned(), "1".to_owned()];
-        assert_eq!(masked("1: not-a-real-secret!".to_owned(), &secrets), "1: ***!");
+    fn an_image_may_name_its_stop_signal_in_three_ways() {
+        for name in ["SIGQUIT", "QUIT", "3"] {
+            assert_eq!(signal_named(name), Some(Signal::SIGQUIT), "{name}");
+        }
+        for bad in ["", "SIGNONE", "99", "SIGRTMIN+3"] {
+            assert_eq!(signal_named(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_locked_is_removed_all_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let locked = home.path().join("a/locked");
+        std::fs::create_dir_all(locked.join("deep")).unwrap();
+        std::os::unix::fs::symlink("/", locked.join("link")).unwrap();
+        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
+        open_up(&home.path().join("a")).unwrap();
+        remove_dir(&home.path().join("a")).unwrap();
+        assert!(!home.path().join("a").exists());
+        remove_dir(&home.path().join("a")).unwrap();
     }
 }

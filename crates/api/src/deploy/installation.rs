@@ -22,6 +22,9 @@ pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Installation", "i
 /// The file every blueprint has.
 pub const BLUEPRINT_FILE: &str = "blueprint.yaml";
 
+/// Sub-Installations of one blueprint: as many as it may have imports.
+pub const MAX_SUBINSTALLATIONS: usize = 256;
+
 /// A blueprint with its imports and exports. Renders to one Execution and to sub-Installations.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -41,6 +44,8 @@ pub const BLUEPRINT_FILE: &str = "blueprint.yaml";
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+// Keys of Landscaper's that mean nothing here are kept, so that its manifests are not refused; the machine warns of them.
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct InstallationSpec {
     /// The context it runs in.
     #[serde(default = "default_context")]
@@ -121,6 +126,7 @@ impl JsonSchema for Filesystem {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Imports {
     /// Data: from a DataObject (or a sibling's export), a Secret or a ConfigMap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -352,6 +358,10 @@ pub struct InstallationStatus {
     /// The Execution it renders to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_ref: Option<NamedRef>,
+    /// The sub-Installations that its blueprint had in the last job that got as far as making them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub installation_refs: Vec<SubinstallationRef>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::list_schema")]
@@ -376,6 +386,18 @@ pub struct InstallationStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(max = 64)))]
     pub pending_audit_events: Vec<String>,
+}
+
+/// Where a sub-Installation of the blueprint is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubinstallationRef {
+    /// Its name in the blueprint.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its object.
+    #[serde(rename = "ref")]
+    pub reference: NamedRef,
 }
 
 fn default_context() -> String {

@@ -40,11 +40,15 @@ pub mod annotations {
     pub const JOB: &str = "pawl.dev/job";
     /// Ours: the job that is to be interrupted. `interrupt` becomes this in one write, so that it never hits another.
     pub const INTERRUPT_JOB: &str = "pawl.dev/interrupt-job";
+    /// On a sub-Installation: its name in the blueprint.
+    pub const SUBINSTALLATION_NAME: &str = "landscaper.gardener.cloud/subinstallation-name";
 }
 
 pub mod conditions {
     /// How the last job ended: Unknown while one runs.
     pub const SUCCEEDED: &str = "Succeeded";
+    /// True where the spec or the blueprint has keys that nobody reads, as manifests written for Landscaper may.
+    pub const KEYS_IGNORED: &str = "KeysIgnored";
 }
 
 /// Values of the operation annotation.
@@ -58,6 +62,14 @@ pub mod labels {
     pub const MANAGED_BY: &str = "execution.landscaper.gardener.cloud/managed-by";
     /// On a DeployItem: the name of its item in the Execution.
     pub const NAME: &str = "execution.landscaper.gardener.cloud/name";
+    /// On a sub-Installation: the Installation whose blueprint it comes from.
+    pub const ENCOMPASSED_BY: &str = "landscaper.gardener.cloud/encompassed-by";
+    /// On what an Installation exports: the Installation in whose scope it can be seen; the namespace without it.
+    pub const DATA_CONTEXT: &str = "data.landscaper.gardener.cloud/context";
+    /// On what an Installation exports: its name in that scope.
+    pub const DATA_KEY: &str = "data.landscaper.gardener.cloud/key";
+    /// On what an Installation exports: that Installation.
+    pub const DATA_SOURCE: &str = "data.landscaper.gardener.cloud/source";
     /// Ours, on an object that an item deployed: the DeployItem …
     pub const DEPLOY_ITEM: &str = "pawl.dev/deploy-item";
     /// … and its namespace.

@@ -188,6 +188,8 @@ reasons! {
     SiblingImports = "SiblingImports",
     SubinstallationFailed = "SubinstallationFailed",
     ExecutionPending = "ExecutionPending",
+    /// A manifest has keys that nobody reads.
+    KeysIgnored = "KeysIgnored",
 
     // WorkflowExecution: why it was skipped.
     ResourceBusy = "ResourceBusy",
@@ -274,6 +276,12 @@ reasons! {
     RollbackFailed = "RollbackFailed",
     DuplicateAlert = "DuplicateAlert",
     NoPlaybook = "NoPlaybook",
+    /// Only what would be done was asked for.
+    DryRun = "DryRun",
+    /// A step is an action, and this version runs workflows only.
+    ActionsUnsupported = "ActionsUnsupported",
+    /// A workflow has no undo, so a finished step stays done.
+    NothingToRollBack = "NothingToRollBack",
 
     // Runner.
     ImageIgnored = "ImageIgnored",

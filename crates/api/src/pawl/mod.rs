@@ -2,6 +2,7 @@
 
 pub mod approval;
 pub mod freeze;
+pub mod in_order;
 
 pub use approval::{Approval, ApprovalSpec};
 pub use freeze::{Freeze, FreezeSpec, FreezeStatus};

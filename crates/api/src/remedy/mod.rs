@@ -46,6 +46,8 @@ pub mod labels {
     pub const REMEDIATION_REQUEST: &str = "kubernaut.io/remediation-request";
     /// On a child: the step it is.
     pub const STEP: &str = "kubernaut.io/step";
+    /// On a RemediationRequest: the fingerprint of the alert it is about.
+    pub const FINGERPRINT: &str = "kubernaut.io/signal-fingerprint";
 }
 
 pub mod annotations {
@@ -53,10 +55,12 @@ pub mod annotations {
     pub const ROLLBACK_OF: &str = "pawl.dev/rollback-of";
     /// On a KubernetesExecution: a person or parent says that no rollback will be wanted.
     pub const FINALIZE: &str = "pawl.dev/finalize";
-    /// On a RemediationRequest: stop, with the reason as value.
+    /// On a RemediationRequest or WorkflowExecution: stop, with the reason as value.
     pub const CANCEL: &str = "pawl.dev/cancel";
-    /// On a WorkflowExecution's target or the execution itself: who cleared a block, and why.
-    pub const CLEAR_BLOCK: &str = "pawl.dev/clear-block";
+    /// On the run of a WorkflowExecution and on its Pods: `namespace/name` of the execution, in full.
+    pub const EXECUTION: &str = "pawl.dev/execution";
+    /// On the Lease of a target, as JSON: what it remembers of the workflows that were run on it.
+    pub const MEMORY: &str = "pawl.dev/remedies";
     /// On what an action changed: the UID of the execution that did.
     pub const CHANGED_BY: &str = "pawl.dev/changed-by";
 }

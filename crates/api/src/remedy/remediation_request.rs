@@ -22,6 +22,12 @@ use crate::meta::{Condition, Duration, Kind, Phase, condition, names, schema};
 pub const KIND: Kind =
     Kind::of(super::REMEDIATION_GROUP, super::VERSION, "RemediationRequest", "remediationrequests", true);
 
+/// Whether it ended well; `Unknown` until it has ended.
+pub const SUCCEEDED: &str = "Succeeded";
+
+/// What a step's phase is before there is an object for it.
+pub const NOT_STARTED: &str = "NotStarted";
+
 /// Enough for any plan a person can follow.
 pub const MAX_STEPS: usize = 32;
 
@@ -283,9 +289,20 @@ impl Phase for RemediationPhase {
         Self::Skipped,
         Self::Cancelled,
     ];
-    const FIRST: &'static [Self] = &[Self::Pending, Self::Failed, Self::Cancelled];
+    // One that nothing holds up is executing when it is first written of; a dry run is over at once.
+    const FIRST: &'static [Self] = &[
+        Self::Pending,
+        Self::Executing,
+        Self::Blocked,
+        Self::Completed,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Skipped,
+        Self::Cancelled,
+    ];
     const MOVES: &'static [(Self, Self)] = &[
         (Self::Pending, Self::Executing),
+        (Self::Pending, Self::Completed),
         (Self::Pending, Self::Blocked),
         (Self::Pending, Self::Failed),
         (Self::Pending, Self::TimedOut),
@@ -308,6 +325,8 @@ impl Phase for RemediationPhase {
         (Self::AwaitingApproval, Self::Cancelled),
         (Self::Blocked, Self::Executing),
         (Self::Blocked, Self::AwaitingApproval),
+        (Self::Blocked, Self::Verifying),
+        (Self::Blocked, Self::Completed),
         (Self::Blocked, Self::Failed),
         (Self::Blocked, Self::TimedOut),
         (Self::Blocked, Self::Skipped),

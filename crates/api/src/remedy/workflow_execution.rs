@@ -29,6 +29,9 @@ pub const BACKOFF: [Duration; 5] = [
     Duration::from_mins(10),
 ];
 
+/// Whether it ended well; `Unknown` until it has ended.
+pub const SUCCEEDED: &str = "Succeeded";
+
 /// How long after its own timeout a run is given to end by itself.
 pub const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 
@@ -155,7 +158,8 @@ pub enum WorkflowExecutionPhase {
 impl Phase for WorkflowExecutionPhase {
     const ALL: &'static [Self] =
         &[Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Skipped];
-    const FIRST: &'static [Self] = &[Self::Pending, Self::Failed, Self::Skipped];
+    // One that nothing holds up is running when it is first written of.
+    const FIRST: &'static [Self] = &[Self::Pending, Self::Running, Self::Failed, Self::Skipped];
     const MOVES: &'static [(Self, Self)] = &[
         (Self::Pending, Self::Running),
         (Self::Pending, Self::Failed),
@@ -302,7 +306,7 @@ pub struct FailureDetails {
     pub failed_step_name: Option<String>,
     /// Why, as one stable word: OOMKilled, DeadlineExceeded, Forbidden, ResourceExhausted, ImagePullBackOff,
     /// ConfigurationError, TaskRunFailed, Timeout, PipelineRunCreationFailed, PipelineRunDeleted,
-    /// ValidationError, UnsupportedEngine or Unknown.
+    /// ValidationError, UnsupportedEngine, Cancelled or Unknown.
     #[schemars(length(max = 128))]
     pub reason: String,
     /// Why, in words.
@@ -327,6 +331,9 @@ pub struct FailureDetails {
     /// Whether a person must look before it runs again.
     pub requires_manual_review: bool,
 }
+
+/// The parameter that every run gets: what it is run on, normalized.
+pub const TARGET_PARAMETER: &str = "TARGET_RESOURCE";
 
 /// Why a run was not started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -59,12 +59,12 @@ impl Identity {
     }
 
     /// Whether no role needs to be asked.
-    pub(super) fn is_master(&self) -> bool {
+    pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
     /// As reviews show it.
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut out = Map::new();
         for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
             if !text.is_empty() {

@@ -6,6 +6,7 @@
 //! body ───────────┘
 //! ```
 
+mod basis;
 pub(crate) mod body;
 mod bounds;
 mod discovery;
@@ -72,6 +73,10 @@ pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) 
         }
         Target::Nothing => return (Reply::Whole(plain(StatusCode::NOT_FOUND, "404 page not found\n")), 0),
     };
+    let basis = match basis::read(&request.headers, who, &registry) {
+        Ok(basis) => basis,
+        Err(status) => return (Reply::Whole(refusal(&status)), 0),
+    };
     let content_type = header(&request.headers, &CONTENT_TYPE);
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let call = Call {
@@ -85,6 +90,7 @@ pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) 
         body,
         content_type: &content_type,
         user_agent: header(&request.headers, &USER_AGENT),
+        basis: basis.as_ref(),
     };
     let reply = Shape::accepted(accept, query.get("includeObject"))
         .and_then(|shape| core.handle(&call).map(|outcome| shaped(core, &call, outcome, shape)))

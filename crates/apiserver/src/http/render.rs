@@ -174,7 +174,7 @@ fn whole(resource: &Resource, object: &Object) -> Bytes {
         return object.bytes().clone();
     }
     let mut out = type_head(&resource.ids.kind, &resource.ids.api_version());
-    match crate::resources::events::members(resource, object) {
+    match crate::resources::views::members(resource, object) {
         Some(renamed) => out.extend_from_slice(&renamed),
         None => out.extend_from_slice(object.without_type()),
     }

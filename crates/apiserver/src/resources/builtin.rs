@@ -31,7 +31,8 @@ pub struct Builtin {
     pub(crate) empty_status: bool,
     scale: bool,
     rules: Rules,
-    table: Option<&'static str>,
+    /// Kept in the form of another API.
+    kept_as: Option<KeptAs>,
     /// Label, pointer, value when absent.
     selectable: &'static [(&'static str, &'static str, &'static str)],
     /// What a Table shows after the name.
@@ -40,6 +41,14 @@ pub struct Builtin {
     pub(crate) hooks: Hooks,
     /// Its objects are questions: answered, never kept.
     pub(crate) review: Option<Review>,
+}
+
+/// The API whose form an object is kept in, where two APIs show the same objects.
+#[derive(Debug, Clone, Copy)]
+struct KeptAs {
+    group: &'static str,
+    version: &'static str,
+    table: &'static str,
 }
 
 const RULES: Rules = Rules {
@@ -64,7 +73,7 @@ const NAMESPACED: Builtin = Builtin {
     empty_status: false,
     scale: false,
     rules: RULES,
-    table: None,
+    kept_as: None,
     selectable: &[],
     columns: columns::PLAIN,
     hooks: kinds::NONE,
@@ -80,6 +89,18 @@ const WORKLOAD: Builtin = Builtin {
     empty_status: true,
     scale: true,
     rules: Rules { generation: true, ..RULES },
+    ..NAMESPACED
+};
+
+const AUTOSCALER: Builtin = Builtin {
+    group: "autoscaling",
+    version: "v2",
+    kind: "HorizontalPodAutoscaler",
+    columns: columns::AUTOSCALER,
+    plural: "horizontalpodautoscalers",
+    short: &["hpa"],
+    all: true,
+    status: true,
     ..NAMESPACED
 };
 
@@ -142,7 +163,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
-        table: Some("events"),
+        kept_as: Some(KeptAs { group: "", version: "v1", table: "events" }),
         selectable: EVENT_FIELDS,
         ..NAMESPACED
     },
@@ -273,16 +294,15 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         columns: columns::CONTROLLER_REVISION,
         ..NAMESPACED
     },
+    AUTOSCALER,
     Builtin {
-        group: "autoscaling",
-        version: "v2",
-        kind: "HorizontalPodAutoscaler",
-        columns: columns::AUTOSCALER,
-        plural: "horizontalpodautoscalers",
-        short: &["hpa"],
-        all: true,
-        status: true,
-        ..NAMESPACED
+        version: "v1",
+        kept_as: Some(KeptAs {
+            group: "autoscaling",
+            version: "v2",
+            table: "horizontalpodautoscalers.autoscaling",
+        }),
+        ..AUTOSCALER
     },
     Builtin {
         group: "coordination.k8s.io",
@@ -310,6 +330,21 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         short: &["pc"],
         rules: Rules { generation: true, ..RULES },
         ..CLUSTER
+    },
+    Builtin {
+        kind: "ValidatingAdmissionPolicy",
+        plural: "validatingadmissionpolicies",
+        columns: columns::ADMISSION_POLICY,
+        status: true,
+        hooks: kinds::POLICY,
+        ..ADMISSION
+    },
+    Builtin {
+        kind: "ValidatingAdmissionPolicyBinding",
+        plural: "validatingadmissionpolicybindings",
+        columns: columns::ADMISSION_BINDING,
+        hooks: kinds::POLICY_BINDING,
+        ..ADMISSION
     },
     Builtin { kind: "Role", plural: "roles", columns: columns::CREATED_AT, hooks: kinds::ROLE, ..RBAC },
     Builtin {
@@ -380,6 +415,8 @@ pub(crate) static BUILTINS: &[Builtin] = &[
     },
 ];
 
+const ADMISSION: Builtin =
+    Builtin { group: "admissionregistration.k8s.io", rules: Rules { generation: true, ..RULES }, ..CLUSTER };
 const ACCESS_REVIEW: Builtin = Builtin { group: "authorization.k8s.io", ..CLUSTER };
 const IDENTITY_REVIEW: Builtin = Builtin { group: "authentication.k8s.io", ..CLUSTER };
 
@@ -403,7 +440,9 @@ const EVENT_FIELDS: &[(&str, &str, &str)] = &[
 
 impl Builtin {
     pub(crate) fn resource(&'static self) -> Resource {
-        let table = self.table.map_or_else(
+        let (group, version) =
+            self.kept_as.map_or((self.group, self.version), |kept| (kept.group, kept.version));
+        let table = self.kept_as.map(|kept| kept.table).map_or_else(
             || {
                 if self.group.is_empty() {
                     self.plural.to_owned()
@@ -422,9 +461,8 @@ impl Builtin {
                 namespaced: self.namespaced,
             }),
             stored: Arc::new(Ids {
-                // The one table two groups share keeps the core group's form.
-                group: if self.table.is_some() { "".into() } else { self.group.into() },
-                version: self.version.into(),
+                group: group.into(),
+                version: version.into(),
                 kind: self.kind.into(),
                 plural: self.plural.into(),
                 namespaced: self.namespaced,

@@ -6,9 +6,9 @@
 pub(crate) mod builtin;
 pub(crate) mod columns;
 pub(crate) mod crd;
-pub(crate) mod events;
 mod jsonpath;
 pub(crate) mod kinds;
+pub(crate) mod views;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Resource {
 
     /// An object as this version shows it.
     pub(crate) fn read(&self, object: &Object) -> Value {
-        let mut value = events::shown(self, object.value());
+        let mut value = views::shown(self, object.value());
         if object.ids != self.ids
             && let Some(body) = value.as_object_mut()
         {
@@ -155,7 +155,7 @@ impl Resource {
 
     /// An object of this version as it will be kept.
     pub(crate) fn draft(&self, object: &Value) -> Draft {
-        match events::kept(self, object) {
+        match views::kept(self, object) {
             Some(kept) => Draft::new(self.stored.clone(), &kept, self.fields_of(&kept)),
             None => Draft::new(self.stored.clone(), object, self.fields_of(object)),
         }

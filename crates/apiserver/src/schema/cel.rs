@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 thread_local! {
     /// Standard functions and Kubernetes' own: registering them costs more than running most rules.
-    pub(super) static FUNCTIONS: Context<'static> = {
+    pub(crate) static FUNCTIONS: Context<'static> = {
         let mut context = Context::default().with_all();
         context.add_function("type", type_name);
         context
@@ -30,7 +30,7 @@ thread_local! {
     static DURATION: Option<Expression> = Parser::default().parse("duration(x)").ok();
 }
 
-pub(super) fn execute(expression: &Expression, scope: &Context<'_>) -> Result<Cel, String> {
+pub(crate) fn execute(expression: &Expression, scope: &Context<'_>) -> Result<Cel, String> {
     // The interpreter has assertions of its own; an object must not be able to take the server down with one.
     match catch_unwind(AssertUnwindSafe(|| Cel::resolve(expression, scope))) {
         Ok(Ok(value)) => Ok(value),
@@ -39,11 +39,11 @@ pub(super) fn execute(expression: &Expression, scope: &Context<'_>) -> Result<Ce
     }
 }
 
-/// Parses a rule, with optional syntax, and rewrites what the interpreter does not have.
-pub(super) fn expression(source: &str) -> Result<Expression, String> {
+/// Parses a rule that may speak of `names`, with optional syntax, and rewrites what the interpreter does not have.
+pub(crate) fn expression(source: &str, names: &[&str]) -> Result<Expression, String> {
     let mut parsed =
         Parser::default().enable_optional_syntax(true).parse(source).map_err(|errors| errors.to_string())?;
-    rewrite(&mut parsed, &mut vec!["self".to_owned(), "oldSelf".to_owned()])?;
+    rewrite(&mut parsed, &mut names.iter().map(|&name| name.to_owned()).collect())?;
     Ok(parsed)
 }
 
@@ -96,16 +96,86 @@ fn rewrite_call(expr: &mut Expression, scope: &mut Vec<String>) -> Result<(), St
         expr.expr = Expr::Comprehension(Box::new(bound));
         return rewrite(expr, scope);
     }
-    // `optional.of(x)` parses as a method on a name that is no variable; so do `sets`, `math`, `format`…
-    let is_namespace = |t: &Expression| matches!(&t.expr, Expr::Ident(name) if !scope.contains(name));
+    if let Some(replacement) = optional_select(call) {
+        expr.expr = replacement;
+        return rewrite(expr, scope);
+    }
+    // `optional.of(x)` parses as a method on a name that is no variable.
+    let is_namespace = |t: &Expression| matches!(&t.expr, Expr::Ident(name) if !scope.contains(name) && NAMESPACES.contains(&name.as_str()));
     if let Some(target) = call.target.as_deref_mut().filter(|t| !is_namespace(t)) {
         rewrite(target, scope)?;
     }
     call.args.iter_mut().try_for_each(|a| rewrite(a, scope))?;
-    if let Some(replacement) = optional_select(call) {
-        expr.expr = replacement;
-    }
     Ok(())
+}
+
+/// What functions are grouped under in names such as `math.greatest`.
+const NAMESPACES: [&str; 9] =
+    ["base64", "cel", "format", "ip", "jsonpatch", "math", "optional", "sets", "strings"];
+
+/// `a.?b.?c` as `has(a.b) && has(a.b.c) ? optional.of(a.b.c) : optional.none()`: the interpreter's own fails on
+/// absence at the first `.?`, and makes a value of it at the second.
+fn optional_select(call: &CallExpr) -> Option<Expr> {
+    let (guards, value) = optional_path(call)?;
+    let ided = |expr| Expression { id: 0, expr };
+    let called = |func: &str, args| CallExpr { func_name: func.to_owned(), target: None, args };
+    let optional = |func: &str, args| {
+        let target = Some(Box::new(ided(Expr::Ident("optional".to_owned()))));
+        ided(Expr::Call(CallExpr { target, ..called(func, args) }))
+    };
+    let all =
+        guards.into_iter().reduce(|a, b| ided(Expr::Call(called(operators::LOGICAL_AND, vec![a, b]))))?;
+    let args = vec![all, optional("of", vec![value]), optional("none", Vec::new())];
+    Some(Expr::Call(called(operators::CONDITIONAL, args)))
+}
+
+/// What must be there, and what is then selected, for a chain of `.?`. Once a selection is optional, all after it are.
+fn optional_path(call: &CallExpr) -> Option<(Vec<Expression>, Expression)> {
+    let (operators::OPT_SELECT, [operand, field]) = (call.func_name.as_str(), call.args.as_slice()) else {
+        return None;
+    };
+    let Expr::Literal(LiteralValue::String(name)) = &field.expr else { return None };
+    selected(operand, name.inner())
+}
+
+fn selected(operand: &Expression, field: &str) -> Option<(Vec<Expression>, Expression)> {
+    let (mut guards, operand) = match &operand.expr {
+        Expr::Call(call) if call.func_name == operators::OPT_SELECT => optional_path(call)?,
+        Expr::Select(below) if !below.test => match selected(&below.operand, &below.field) {
+            Some((guards, value)) if is_optional(&below.operand) => (guards, value),
+            Some(_) | None => (Vec::new(), operand.clone()),
+        },
+        Expr::Ident(_) => (Vec::new(), operand.clone()),
+        Expr::Unspecified
+        | Expr::Literal(_)
+        | Expr::List(_)
+        | Expr::Map(_)
+        | Expr::Struct(_)
+        | Expr::Select(_)
+        | Expr::Call(_)
+        | Expr::Comprehension(_) => return None,
+    };
+    let select = |test| {
+        let operand = Box::new(operand.clone());
+        Expression { id: 0, expr: Expr::Select(SelectExpr { operand, field: field.to_owned(), test }) }
+    };
+    guards.push(select(true));
+    Some((guards, select(false)))
+}
+
+/// Whether this is `a.?b`, or something plainly selected below it.
+fn is_optional(expr: &Expression) -> bool {
+    match &expr.expr {
+        Expr::Select(select) => !select.test && is_optional(&select.operand),
+        Expr::Call(call) => call.func_name == operators::OPT_SELECT,
+        Expr::Unspecified
+        | Expr::Ident(_)
+        | Expr::Literal(_)
+        | Expr::List(_)
+        | Expr::Map(_)
+        | Expr::Struct(_)
+        | Expr::Comprehension(_) => false,
+    }
 }
 
 /// `cel.bind(name, value, body)` is a loop over nothing whose accumulator is the value.
@@ -116,40 +186,22 @@ fn bind_macro(call: &CallExpr) -> Option<ComprehensionExpr> {
     else {
         return None;
     };
-    let ident = |name: &str| Expression { id: 0, expr: Expr::Ident(name.to_owned()) };
-    (cel == "cel").then(|| ComprehensionExpr {
+    (cel == "cel").then(|| bound(name, value.clone(), body.clone()))
+}
+
+/// `body` where `name` stands for `value`.
+fn bound(name: &str, value: Expression, body: Expression) -> ComprehensionExpr {
+    let ident = || Expression { id: 0, expr: Expr::Ident(name.to_owned()) };
+    ComprehensionExpr {
         iter_range: Expression { id: 0, expr: Expr::List(ListExpr::default()) },
         iter_var: "#unused".to_owned(),
         iter_var2: None,
-        accu_var: name.clone(),
-        accu_init: value.clone(),
-        loop_cond: ident(name),
-        loop_step: ident(name),
-        result: body.clone(),
-    })
-}
-
-/// `a.?b` as `has(a.b) ? optional.of(a.b) : optional.none()`: the interpreter's own fails on absence.
-/// Below another optional (`a.?b.?c`) its own already does the right thing.
-fn optional_select(call: &CallExpr) -> Option<Expr> {
-    let (operators::OPT_SELECT, [operand, field]) = (call.func_name.as_str(), call.args.as_slice()) else {
-        return None;
-    };
-    let Expr::Literal(LiteralValue::String(name)) = &field.expr else { return None };
-    let name = name.inner().to_owned();
-    if !matches!(operand.expr, Expr::Ident(_) | Expr::Select(_)) {
-        return None;
+        accu_var: name.to_owned(),
+        accu_init: value,
+        loop_cond: ident(),
+        loop_step: ident(),
+        result: body,
     }
-    let ided = |expr| Expression { id: 0, expr };
-    let select = |test| {
-        ided(Expr::Select(SelectExpr { operand: Box::new(operand.clone()), field: name.clone(), test }))
-    };
-    let optional = |func: &str, args| {
-        let target = Some(Box::new(ided(Expr::Ident("optional".to_owned()))));
-        ided(Expr::Call(CallExpr { func_name: func.to_owned(), target, args }))
-    };
-    let args = vec![select(true), optional("of", vec![select(false)]), optional("none", Vec::new())];
-    Some(Expr::Call(CallExpr { func_name: operators::CONDITIONAL.to_owned(), target: None, args }))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the interpreter hands functions their arguments by value")]
@@ -230,6 +282,26 @@ pub(super) fn to_cel(node: &Node, value: &Value, resource: bool, depth: usize) -
                 resource_fields(value, &mut fields);
             }
             Cel::Map(CelMap { map: Arc::new(fields) })
+        }
+    }
+}
+
+/// A JSON value as it is, for expressions that know no schema.
+pub(crate) fn untyped(value: &Value, depth: usize) -> Cel {
+    match value {
+        _ if depth > MAX_DEPTH => Cel::Null,
+        Value::Null => Cel::Null,
+        Value::Bool(b) => Cel::Bool(*b),
+        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(i), _) => Cel::Int(i),
+            (None, Some(f)) => Cel::Float(f),
+            (None, None) => Cel::Null,
+        },
+        Value::String(s) => Cel::from(s.as_str()),
+        Value::Array(items) => Cel::List(Arc::new(items.iter().map(|i| untyped(i, depth + 1)).collect())),
+        Value::Object(map) => {
+            let fields = map.iter().map(|(name, v)| (Key::from(name.as_str()), untyped(v, depth + 1)));
+            Cel::Map(CelMap { map: Arc::new(fields.collect()) })
         }
     }
 }

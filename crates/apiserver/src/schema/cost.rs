@@ -17,7 +17,7 @@ const MAX_TRACKED: usize = 10_000;
 
 /// What is left of the iterations for one write.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     left: u64,
 }
 
@@ -28,14 +28,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes what `rule` needs for this value; false when there is not enough left.
-    pub(super) fn spend(&mut self, rule: &Expression, value: &Value, old: Option<&Value>) -> bool {
+    /// Takes what `rule` needs when its names stand for these values; false when there is not enough left.
+    pub(crate) fn spend(&mut self, rule: &Expression, names: &[(&str, &Value)]) -> bool {
         let mut largest = None;
-        let mut scope =
-            Scope { names: vec![("self", Seen::one(value))], whole: (value, old), largest: &mut largest };
-        if let Some(old) = old {
-            scope.names.push(("oldSelf", Seen::one(old)));
-        }
+        let mut scope = Scope {
+            names: names.iter().map(|&(name, value)| (name, Seen::one(value))).collect(),
+            whole: names,
+            largest: &mut largest,
+        };
         let needed = scope.cost(rule);
         match self.left.checked_sub(needed) {
             Some(left) => {
@@ -74,7 +74,7 @@ impl<'a> Seen<'a> {
 
 struct Scope<'a, 'e> {
     names: Vec<(&'e str, Seen<'a>)>,
-    whole: (&'a Value, Option<&'a Value>),
+    whole: &'e [(&'e str, &'a Value)],
     /// The longest collection or string anywhere in the values; found when first needed.
     largest: &'e mut Option<u64>,
 }
@@ -137,8 +137,8 @@ impl<'a, 'e> Scope<'a, 'e> {
     }
 
     fn largest(&mut self) -> u64 {
-        let (new, old) = self.whole;
-        *self.largest.get_or_insert_with(|| longest(new).max(old.map_or(0, longest)))
+        let whole = self.whole;
+        *self.largest.get_or_insert_with(|| whole.iter().map(|(_, value)| longest(value)).max().unwrap_or(0))
     }
 
     /// The values an expression may have.
@@ -221,7 +221,7 @@ mod tests {
     fn needed(rule: &str, value: &Value) -> u64 {
         let parsed = Parser::default().parse(rule).unwrap();
         let mut budget = Budget { left: u64::MAX };
-        assert!(budget.spend(&parsed, value, None));
+        assert!(budget.spend(&parsed, &[("self", value)]));
         u64::MAX - budget.left
     }
 
@@ -249,7 +249,7 @@ mod tests {
         let rule = Parser::default().parse("self.all(x, self.all(y, x != y))").unwrap();
         let value = json!((0..800).collect::<Vec<_>>());
         let mut budget = Budget::default();
-        assert!(budget.spend(&rule, &value, None));
-        assert!(!budget.spend(&rule, &value, None));
+        assert!(budget.spend(&rule, &[("self", &value)]));
+        assert!(!budget.spend(&rule, &[("self", &value)]));
     }
 }

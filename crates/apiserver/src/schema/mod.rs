@@ -50,6 +50,9 @@ use std::sync::{Arc, LazyLock};
 
 pub(crate) use at::At;
 pub use builtin::{builtin, definitions};
+pub(crate) use cel::{FUNCTIONS, execute, expression, untyped};
+pub(crate) use cost::Budget;
+pub(crate) use rules::usable;
 pub(crate) use validate::canonical;
 
 /// How deep schemas and objects may nest. The deepest real schemas (pod templates in custom resources) have

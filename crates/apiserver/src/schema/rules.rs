@@ -50,7 +50,7 @@ impl Rule {
             return Err(vec![FieldError::required(child(at, "rule"), "rule is not specified")]);
         };
         let parse = |source: &str, key: &str| {
-            expression(source).map_err(|why| {
+            expression(source, &["self", "oldSelf"]).map_err(|why| {
                 vec![FieldError::invalid(
                     child(at, key),
                     &json!(source),
@@ -188,7 +188,9 @@ impl Visit<'_> {
     fn run(&self, rule: &Rule, scope: &Context<'_>, budget: &mut cost::Budget) -> Result<(), String> {
         let message =
             || rule.message.clone().unwrap_or_else(|| format!("failed rule: {}", rule.source.trim()));
-        if !budget.spend(&rule.expression, self.value, self.old) {
+        let new = [("self", self.value)];
+        let both = self.old.map(|old| [("self", self.value), ("oldSelf", old)]);
+        if !budget.spend(&rule.expression, both.as_ref().map_or(&new[..], |both| &both[..])) {
             return Err(
                 "validation failed due to running out of cost budget, no further validation rules will be run"
                     .to_owned(),
@@ -223,7 +225,8 @@ impl Visit<'_> {
     }
 }
 
-fn usable(text: &str) -> bool {
+/// Whether what a message expression made can be shown to someone.
+pub(crate) fn usable(text: &str) -> bool {
     !text.trim().is_empty() && text.len() <= MESSAGE_MAX_BYTES && !text.trim().contains('\n')
 }
 
@@ -357,6 +360,7 @@ mod tests {
             "cel.bind(n, self.list.size(), n == 2 && n < 3)",
             "self.?inner.?z.orValue('none') == 'q'",
             "self.inner.?absent.orValue('none') == 'none'",
+            "self.?inner.?absent.orValue('none') == 'none'",
             "!self.?gone.hasValue()",
             "self.list.map(x, x + '!') == ['b!', 'a!']",
             "self.list.filter(x, x == 'a').size() == 1",

@@ -626,7 +626,7 @@ mod tests {
                         let draft = draft(&format!("w{writer}-{at}"), "x");
                         let made = match store.put(&table(), Expect::Absent, draft) {
                             Ok(made) => made,
-                            Err(CommitError::Raced(_) | CommitError::Failed(_)) => {
+                            Err(CommitError::Raced(_) | CommitError::Outdated | CommitError::Failed(_)) => {
                                 panic!("nobody else writes this")
                             }
                         };

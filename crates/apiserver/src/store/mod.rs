@@ -124,6 +124,14 @@ pub(crate) enum Expect {
     Revision(u64),
 }
 
+/// Another object that must be as it was for a write to count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Basis {
+    pub(crate) table: Arc<str>,
+    pub(crate) key: Box<str>,
+    pub(crate) revision: u64,
+}
+
 /// The head is not what the write demanded.
 #[derive(Debug)]
 pub(crate) struct Raced;
@@ -137,6 +145,8 @@ pub struct JournalFailed(pub String);
 #[derive(Debug)]
 pub(crate) enum CommitError {
     Raced(Raced),
+    /// What the write was decided on has changed or is gone.
+    Outdated,
     Failed(JournalFailed),
 }
 
@@ -395,8 +405,19 @@ impl Store {
         expect: Expect,
         draft: Draft,
     ) -> Result<Arc<Object>, CommitError> {
+        self.put_while(None, table, expect, draft)
+    }
+
+    /// The same, as long as another object is as it was.
+    pub(crate) fn put_while(
+        &self,
+        basis: Option<&Basis>,
+        table: &Arc<str>,
+        expect: Expect,
+        draft: Draft,
+    ) -> Result<Arc<Object>, CommitError> {
         let key = key(&draft.namespace, &draft.name);
-        self.commit(table, key, expect, |revision, previous| {
+        self.commit(basis, table, key, expect, |revision, previous| {
             let change = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
             Some((change, Arc::new(draft.at(revision))))
         })
@@ -411,7 +432,19 @@ impl Store {
         expect: u64,
         last: Option<Draft>,
     ) -> Result<Arc<Object>, CommitError> {
-        self.commit(table, key.into(), Expect::Revision(expect), |revision, previous| {
+        self.delete_while(None, table, key, expect, last)
+    }
+
+    /// The same, as long as another object is as it was.
+    pub(crate) fn delete_while(
+        &self,
+        basis: Option<&Basis>,
+        table: &Arc<str>,
+        key: &str,
+        expect: u64,
+        last: Option<Draft>,
+    ) -> Result<Arc<Object>, CommitError> {
+        self.commit(basis, table, key.into(), Expect::Revision(expect), |revision, previous| {
             let object = match last {
                 Some(last) => last.at(revision),
                 None => previous?.at(revision),
@@ -422,6 +455,7 @@ impl Store {
 
     fn commit(
         &self,
+        basis: Option<&Basis>,
         table: &Arc<str>,
         key: Box<str>,
         expect: Expect,
@@ -430,6 +464,12 @@ impl Store {
         let mut writer = self.shared.writer();
         if let Some(failed) = &writer.failed {
             return Err(CommitError::Failed(failed.clone()));
+        }
+        // Under the writer's lock: nothing comes between this look and the write.
+        if let Some(Basis { table, key, revision }) = basis
+            && self.shared.head(&writer, table, key).is_none_or(|head| head.revision != *revision)
+        {
+            return Err(CommitError::Outdated);
         }
         let previous = self.shared.head(&writer, table, &key);
         let as_expected = match (expect, &previous) {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, content, metadata, owners, settled};
 use crate::access;
+use crate::admission::{self, Operation, Write};
 use crate::resources::Content;
 use crate::resources::kinds::Context;
 use crate::status::{Cause, Status};
@@ -76,6 +77,10 @@ pub(super) fn place(
     }
     access::refuse_escalation(core, call, &object, None)?;
     content::validate(resource, &object, None)?;
+    let write =
+        Write { operation: Operation::Create, object: Some(&object), old: None, dry_run: options.dry_run };
+    let mut warnings = warnings;
+    warnings.extend(admission::review(core, call, write)?);
     for _ in 0..NAME_DRAWS {
         let draft = draft(call, &object)?;
         if options.dry_run {
@@ -84,7 +89,7 @@ pub(super) fn place(
             }
             return Ok(Outcome { answer: Answer::Value(201, object), warnings });
         }
-        let stored = settled(core.store.put(&resource.table, Expect::Absent, draft))?;
+        let stored = settled(core.store.put_while(call.basis, &resource.table, Expect::Absent, draft))?;
         if let Some(stored) = stored {
             return Ok(Outcome { answer: Answer::Object(201, stored), warnings });
         }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use jiff::ToSpan as _;
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Core, List, Verb, create, metadata, options, read, settled, until_settled};
+use super::{
+    Answer, Call, Core, List, Outcome, Verb, create, metadata, options, read, settled, until_settled,
+};
+use crate::admission::{self, Operation, Write};
 use crate::env::to_second;
 use crate::http::body;
 use crate::resources::kinds::Context;
@@ -35,6 +38,8 @@ struct DeleteOptions {
     policy: Option<Policy>,
     orphan: Option<bool>,
     dry_run: bool,
+    /// Part of something that has been admitted already: an eviction, the end of a definition.
+    admitted: bool,
 }
 
 /// What happens to dependents.
@@ -46,39 +51,49 @@ enum Policy {
 }
 
 /// DELETE of one object.
-pub(super) fn delete(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
-    let options = DeleteOptions::read(call)?;
+pub(super) fn delete(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
+    one(core, call, &DeleteOptions::read(call)?)
+}
+
+/// The same as part of a request that has been admitted as a whole.
+pub(super) fn delete_admitted(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
+    one(core, call, &DeleteOptions { admitted: true, ..DeleteOptions::read(call)? })
+}
+
+fn one(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Outcome, Status> {
     if call.resource.is("", "namespaces") && IMMORTAL.contains(&call.name) {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(call.resource, call.name, why, Vec::new()));
     }
-    match remove(core, call, &options)? {
-        Removed::Gone(object) if call.resource.rules.returns_deleted => Ok(Answer::Object(200, object)),
+    let (removed, warnings) = remove(core, call, options)?;
+    let answer = match removed {
+        Removed::Gone(object) if call.resource.rules.returns_deleted => Answer::Object(200, object),
         Removed::Gone(object) => {
-            Ok(Answer::Value(200, Status::deleted(call.resource, &object.name, &object.meta.uid)))
+            Answer::Value(200, Status::deleted(call.resource, &object.name, &object.meta.uid))
         }
         Removed::Going(object) => {
-            let code = if options.orphan == Some(false) { 202 } else { 200 };
-            Ok(Answer::Object(code, object))
+            Answer::Object(if options.orphan == Some(false) { 202 } else { 200 }, object)
         }
-        Removed::Dry(value) => Ok(Answer::Value(200, value)),
-    }
+        Removed::Dry(value) => Answer::Value(200, value),
+    };
+    Ok(Outcome { answer, warnings })
 }
 
 /// DELETE of a collection: answers with what was there.
-pub(super) fn delete_collection(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
+pub(super) fn delete_collection(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let options = DeleteOptions::read(call)?;
+    let mut warnings = Vec::new();
     let chosen = read::page(core, call, &super::ListOptions::read(call, false)?)?;
     for object in &chosen.items {
         let one = Call { verb: Verb::Delete, namespace: &object.namespace, name: &object.name, ..*call };
         match remove(core, &one, &options) {
-            Ok(_) => {}
+            Ok((_, said)) => warnings.extend(said),
             // Someone else deleted it first: it is as gone as asked.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    Ok(Answer::List(List { next: None, remaining: None, ..chosen }))
+    Ok(Outcome { answer: Answer::List(List { next: None, remaining: None, ..chosen }), warnings })
 }
 
 /// Nothing holds an object that is being deleted any more.
@@ -103,14 +118,25 @@ enum Removed {
     Dry(Value),
 }
 
-fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Removed, Status> {
+/// What became of it, and what to warn of.
+fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<(Removed, Vec<String>), Status> {
     let resource = call.resource;
+    let mut warnings = Vec::new();
     let key = key(call.namespace, call.name);
     let removed = until_settled(call, || {
         let head = core.store.head(&resource.table, &key);
         let head = head.ok_or_else(|| Status::not_found(resource, call.name))?;
         options.check(resource, &head)?;
         let mut new = resource.read(&head);
+        if !options.admitted {
+            let write = Write {
+                operation: Operation::Delete,
+                object: None,
+                old: Some(&new),
+                dry_run: options.dry_run,
+            };
+            warnings = admission::review(core, call, write)?;
+        }
         metadata::of(&mut new).remove("resourceVersion");
         let finalizers = options.finalizers(resource, &new);
         let grace = options.grace(resource, &new);
@@ -126,14 +152,16 @@ fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Remov
             return Ok(Some(Removed::Dry(dry)));
         }
         if complete {
-            let gone = settled(core.store.delete(&resource.table, &key, head.revision, None))?;
+            let gone = core.store.delete_while(call.basis, &resource.table, &key, head.revision, None);
+            let gone = settled(gone)?;
             return Ok(gone.map(Removed::Gone));
         }
         let draft = create::draft(call, &new)?;
         if draft.same_as(&head) {
             return Ok(Some(Removed::Going(head)));
         }
-        let put = settled(core.store.put(&resource.table, Expect::Revision(head.revision), draft))?;
+        let expect = Expect::Revision(head.revision);
+        let put = settled(core.store.put_while(call.basis, &resource.table, expect, draft))?;
         Ok(put.map(Removed::Going))
     })?;
     match &removed {
@@ -143,7 +171,7 @@ fn remove(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Remov
         }
         Removed::Going(_) | Removed::Dry(_) => {}
     }
-    Ok(removed)
+    Ok((removed, warnings))
 }
 
 /// Makes `object` say that it is being deleted.
@@ -207,9 +235,11 @@ fn clear_definition(core: &Core, definition: &Object) {
             body: &[],
             content_type: "",
             user_agent: "",
+            basis: None,
         };
         // An object that cannot be deleted now keeps its definition; its own deletion finishes both.
-        if let Err(status) = remove(core, &call, &DeleteOptions::default()) {
+        let options = DeleteOptions { admitted: true, ..DeleteOptions::default() };
+        if let Err(status) = remove(core, &call, &options) {
             tracing::debug!(object = %object.name, %status, "an object outlives its definition's deletion");
         }
     }
@@ -294,6 +324,7 @@ impl DeleteOptions {
                     .get("dryRun")
                     .and_then(Value::as_array)
                     .is_some_and(|d| d.contains(&json!("All"))),
+                admitted: false,
             }
         };
         options.dry_run |= options::dry_run(query.all("dryRun"), &mut causes);

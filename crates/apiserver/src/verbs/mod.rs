@@ -29,11 +29,12 @@ use serde_json::Value;
 pub(crate) use read::ListOptions;
 
 use crate::access::{Access, Identity, Policy};
+use crate::admission::Policies;
 use crate::env::Env;
 use crate::http::{OpenWatches, Query};
 use crate::resources::{Registry, Resource, crd};
 use crate::status::Status;
-use crate::store::{CommitError, Object, Store};
+use crate::store::{Basis, CommitError, Object, Store};
 use crate::watch::WatchRequest;
 
 /// What all verbs share.
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) env: Arc<dyn Env>,
     registry: RwLock<Arc<Registry>>,
     policy: RwLock<Arc<Policy>>,
+    admission: RwLock<Arc<Policies>>,
     access: OnceLock<Arc<Access>>,
     pub(crate) open_watches: OpenWatches,
 }
@@ -64,6 +66,8 @@ pub(crate) struct Call<'a> {
     pub(crate) content_type: &'a str,
     /// With what they ask: the field manager of those who name none.
     pub(crate) user_agent: &'a str,
+    /// What a create or delete was decided on: it counts only while that is as it was.
+    pub(crate) basis: Option<&'a Basis>,
 }
 
 /// What is to be done.
@@ -159,6 +163,7 @@ impl Core {
             env,
             registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))),
             policy: RwLock::default(),
+            admission: RwLock::default(),
             access: OnceLock::new(),
             open_watches: OpenWatches::default(),
         }
@@ -171,6 +176,7 @@ impl Core {
             env,
             registry: RwLock::new(self.registry()),
             policy: RwLock::new(self.policy()),
+            admission: RwLock::new(self.admission()),
             access: self.access.clone(),
             open_watches: OpenWatches::default(),
         }
@@ -199,6 +205,16 @@ impl Core {
         now
     }
 
+    /// The admission policies and bindings as of the last visible one.
+    pub(crate) fn admission(&self) -> Arc<Policies> {
+        let known = self.admission.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let now = Policies::current(&self.store, &known);
+        if !Arc::ptr_eq(&known, &now) {
+            *self.admission.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
+        }
+        now
+    }
+
     /// Who may come in from outside, once somebody has said.
     pub(crate) fn access(&self) -> Option<&Access> {
         self.access.get().map(|access| &**access)
@@ -223,10 +239,8 @@ impl Core {
             (Subresource::Whole, Verb::Create) => create::create(self, call),
             (Subresource::Whole | Subresource::Status, Verb::Update | Verb::Patch)
             | (Subresource::Finalize, Verb::Update) => update::write(self, call),
-            (Subresource::Whole, Verb::Delete) => delete::delete(self, call).map(Outcome::from),
-            (Subresource::Whole, Verb::DeleteCollection) => {
-                delete::delete_collection(self, call).map(Outcome::from)
-            }
+            (Subresource::Whole, Verb::Delete) => delete::delete(self, call),
+            (Subresource::Whole, Verb::DeleteCollection) => delete::delete_collection(self, call),
             (Subresource::Token, Verb::Create) => review::token(self, call),
             (Subresource::Eviction, Verb::Create) => pods::evict(self, call),
             (Subresource::Binding, Verb::Create) => pods::bind(self, call),
@@ -274,6 +288,7 @@ fn settled(result: Result<Arc<Object>, CommitError>) -> Result<Option<Arc<Object
     match result {
         Ok(object) => Ok(Some(object)),
         Err(CommitError::Raced(_)) => Ok(None),
+        Err(CommitError::Outdated) => Err(Status::outdated()),
         Err(CommitError::Failed(failed)) => Err(Status::internal(failed.to_string())),
     }
 }

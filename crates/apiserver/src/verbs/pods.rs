@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, Subresource, Verb, content, delete, update};
+use crate::admission::{self, Operation, Write};
 use crate::http::body;
 use crate::resources::Resource;
 use crate::selector;
@@ -22,6 +23,7 @@ const RETRY_AFTER_SECONDS: u32 = 10;
 /// Nobody keeps the budgets' status here, so what they allow is counted when it is asked for.
 pub(super) fn evict(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let eviction = read(call, "Eviction", "policy/v1")?;
+    let warnings = judge(core, call, &eviction)?;
     let pod = find(core, call)?;
     let healthy = matches!(pod["status"]["phase"].as_str(), Some("Running")) && is_ready(&pod);
     if healthy && pod["metadata"]["deletionTimestamp"].is_null() {
@@ -33,8 +35,9 @@ pub(super) fn evict(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
         options.remove("apiVersion");
     }
     let options = if options.is_null() { Bytes::new() } else { options.to_string().into() };
-    delete::delete(core, &as_request(call, Verb::Delete, Subresource::Whole, "application/json", &options))?;
-    Ok(done())
+    let deletion = as_request(call, Verb::Delete, Subresource::Whole, "application/json", &options);
+    delete::delete_admitted(core, &deletion)?;
+    Ok(done().warning(warnings))
 }
 
 /// POST of `/binding`: a Pod is given to a node, once.
@@ -45,6 +48,7 @@ pub(super) fn bind(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
         let cause = Cause::required("target.name", "Required value");
         return Err(Status::invalid_as("", "Binding", call.name, vec![cause]));
     }
+    let warnings = judge(core, call, &binding)?;
     let pod = find(core, call)?;
     if let Some(taken) = pod["spec"]["nodeName"].as_str().filter(|taken| !taken.is_empty()) {
         let why = format!("pod {} is already assigned to node {taken:?}", call.name);
@@ -56,7 +60,7 @@ pub(super) fn bind(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let now = crate::env::to_second(core.env.now()).to_string();
     let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now});
     patch(core, call, Subresource::Status, &json!({"status": {"conditions": [scheduled]}}))?;
-    Ok(done())
+    Ok(done().warning(warnings))
 }
 
 fn read(call: &Call<'_>, kind: &str, version: &str) -> Result<Value, Status> {
@@ -75,6 +79,13 @@ fn read(call: &Call<'_>, kind: &str, version: &str) -> Result<Value, Status> {
         return Err(Status::bad_request(message));
     }
     Ok(object)
+}
+
+/// What admission policies say of it.
+fn judge(core: &Core, call: &Call<'_>, asked: &Value) -> Result<Vec<String>, Status> {
+    let dry_run = WriteOptions::read(call)?.dry_run;
+    let write = Write { operation: Operation::Create, object: Some(asked), old: None, dry_run };
+    admission::review(core, call, write)
 }
 
 fn find(core: &Core, call: &Call<'_>) -> Result<Value, Status> {

@@ -6,6 +6,7 @@ use super::options::WriteOptions;
 
 use super::create::Origin;
 use super::{Answer, Call, Core, Verb, metadata, until_settled, update};
+use crate::admission::{self, Operation, Write};
 use crate::http::body;
 use crate::patch;
 use crate::resources::Scale;
@@ -35,6 +36,14 @@ pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
         let old = call.resource.read(&head);
         let wanted = wanted(call, scale(paths, &head, &old), &sent)?;
         let replicas = replicas(&wanted)?;
+        let before = scale(paths, &head, &old);
+        let write = Write {
+            operation: Operation::Update,
+            object: Some(&wanted),
+            old: Some(&before),
+            dry_run: options.dry_run,
+        };
+        admission::review(core, call, write)?;
         let mut new = old.clone();
         set(&mut new, &paths.spec, replicas.into());
         let version = metadata::text(&wanted, "resourceVersion").to_owned();

@@ -13,6 +13,7 @@ use super::{
 };
 use super::{settled, until_settled};
 use crate::access;
+use crate::admission::{self, Operation, Write};
 use crate::apply::strategic::strategic_merge;
 use crate::http::body;
 use crate::patch::{self, PatchError};
@@ -186,6 +187,17 @@ pub(super) fn change(
     access::refuse_escalation(core, call, &new, Some(old))?;
     content::validate(resource, &new, Some(old))?;
 
+    // A scale is judged as a scale, by who made the change of it.
+    let mut warnings = warnings;
+    if call.subresource != Subresource::Scale {
+        let write = Write {
+            operation: Operation::Update,
+            object: Some(&new),
+            old: Some(old),
+            dry_run: options.dry_run,
+        };
+        warnings.extend(admission::review(core, call, write)?);
+    }
     let draft = create::draft(call, &new)?;
     let done = |answer| Ok(Some(Outcome { answer, warnings }));
     if draft.same_as(head) {

@@ -14,7 +14,7 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// One request from outside.
-async fn ask(
+pub(crate) async fn ask(
     server: &Server,
     method: &str,
     path: &str,
@@ -34,7 +34,7 @@ async fn ask(
 }
 
 /// A ServiceAccount with rights to everything a role says, and the header that shows it.
-fn bot(server: &Server, rules: &Value) -> String {
+pub(crate) fn bot(server: &Server, rules: &Value) -> String {
     assert_eq!(post(server, ACCOUNTS, &json!({"metadata": {"name": "bot"}})).0, 201);
     let role = json!({"metadata": {"name": "bot"}, "rules": rules});
     assert_eq!(post(server, &format!("{RBAC}/namespaces/default/roles"), &role).0, 201);
@@ -46,7 +46,7 @@ fn bot(server: &Server, rules: &Value) -> String {
     format!("Bearer {}", made["status"]["token"].as_str().unwrap())
 }
 
-fn rule(verbs: &[&str], group: &str, resources: &[&str]) -> Value {
+pub(crate) fn rule(verbs: &[&str], group: &str, resources: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources})
 }
 

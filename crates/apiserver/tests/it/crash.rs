@@ -20,6 +20,7 @@ use std::time::Duration;
 use pawl_apiserver::{Access, Limits, Options, RealEnv, Server, SigningKey, serve};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch as watch_channel;
 use tokio::task::JoinHandle;
 
 use crate::TOKEN;
@@ -32,6 +33,9 @@ const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 /// Enough writers to share a group commit, each with keys that it also deletes and makes again.
 const WRITERS: usize = 6;
 const KEYS_PER_WRITER: usize = 4;
+/// How many answers a round waits for at most: the kill comes anywhere from before the first to well into the keys'
+/// second and third lives.
+const MOST_ANSWERS: usize = 60;
 /// How long anything may take that should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -121,17 +125,22 @@ impl Campaign {
         let address = victim.address().await;
         let watch = self.settle(round, address).await;
         let watcher = tokio::spawn(read_on(watch));
+        // Killed after so many answers and a moment more, not after so much time: a busy machine tests as much.
+        let acknowledged = Arc::new(watch_channel::Sender::new(0));
+        let mut progress = acknowledged.subscribe();
+        let enough = self.rng.usize(..MOST_ANSWERS);
         let writers: Vec<JoinHandle<Deeds>> = (0..WRITERS)
             .map(|writer| {
                 let keys = (0..KEYS_PER_WRITER).map(|key| format!("w{writer}-k{key}"));
                 let keys = keys.map(|name| (name.clone(), self.now(&name))).collect();
                 // Numbers of this writer alone; a round has far fewer writes than that.
                 let first = self.written + (writer as u64) * 1_000_000;
-                tokio::spawn(write_on(address, keys, first, self.rng.fork()))
+                tokio::spawn(write_on(address, keys, first, acknowledged.clone(), self.rng.fork()))
             })
             .collect();
         self.written += (WRITERS as u64) * 1_000_000;
-        tokio::time::sleep(Duration::from_micros(self.rng.u64(..40_000))).await;
+        tokio::time::timeout(PATIENCE, progress.wait_for(|&n| n >= enough)).await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_micros(self.rng.u64(..2_000))).await;
         victim.kill();
         for writer in writers {
             let deeds = writer.await.unwrap();
@@ -235,6 +244,7 @@ async fn write_on(
     address: SocketAddr,
     mut keys: Vec<(String, Option<(u64, Content)>)>,
     first: u64,
+    acknowledged: Arc<watch_channel::Sender<usize>>,
     mut rng: fastrand::Rng,
 ) -> Deeds {
     let mut deeds = Deeds { acknowledged: Vec::new(), doubt: None };
@@ -277,6 +287,7 @@ async fn write_on(
         let revision = (change != "DELETED").then(|| revision(&answer));
         *now = revision.map(|revision| (revision, content));
         deeds.acknowledged.push((name.clone(), Write { revision, ..write }));
+        acknowledged.send_modify(|n| *n += 1);
     }
     deeds
 }

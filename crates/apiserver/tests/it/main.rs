@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod admission;
 mod bad_input;
 mod client;
 mod conformance;

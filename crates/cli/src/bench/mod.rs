@@ -3,6 +3,8 @@
 //! | file | question |
 //! |---|---|
 //! | `api` | what is measured of an API server, and on which objects? |
+//! | `audit` | how fast does the ledger take rows, and how fast are they found again? |
+//! | `deploy` | how fast does the deploy door run Installations and items? |
 //! | `client` | how does a request reach the server at the least cost to the machine both share? |
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
@@ -11,7 +13,9 @@
 //! | `git` | how fast does a push become concluded check runs, and what does that cost? |
 
 mod api;
+mod audit;
 mod client;
+mod deploy;
 mod git;
 mod load;
 mod process;
@@ -35,16 +39,23 @@ enum What {
     /// What `bench git` starts beside itself.
     #[command(hide = true)]
     Controllers(git::controllers::Args),
+    /// Measure the deploy door: Installations, wide Executions, full namespaces.
+    Deploy(deploy::Args),
+    /// Measure the audit ledger: appending, queries, verification.
+    Audit(audit::Args),
 }
 
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     match &args.what {
         // On one thread: client and server share the machine, and what the client does not use the server can.
-        What::Api(args) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(api::run(args, say))
-        }
+        What::Api(args) => one_thread()?.block_on(api::run(args, say)),
+        What::Audit(args) => one_thread()?.block_on(audit::run(args, say)),
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
         What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
+}
+
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -49,7 +49,8 @@ const TAIL_LINES: u64 = 50;
 const CONTAINER_ARGUMENT: &str = "run-container";
 
 /// What a Pod's container waits for that nobody here will bring: all objects there will be are there from the start.
-const WAITING_IN_VAIN: [&str; 2] = ["ContainerCreating", "CreateContainerConfigError"];
+const WAITING_IN_VAIN: [&str; 4] =
+    ["ContainerCreating", "CreateContainerConfigError", "ErrImageNeverPull", "ErrImagePull"];
 
 pub(super) struct World {
     client: kube::Client,
@@ -62,7 +63,8 @@ pub(super) struct World {
 /// When that cannot be tried.
 pub(super) async fn isolation() -> anyhow::Result<Isolation> {
     let own = std::env::current_exe().context("find this executable")?;
-    let detected = Isolation::detect(&own, &[CONTAINER_ARGUMENT.into()]).await;
+    let scratch = tempfile::tempdir().context("make a directory to try things in")?;
+    let detected = Isolation::detect(&own, &[CONTAINER_ARGUMENT.into()], scratch.path()).await;
     detected.context("find out how containers can be isolated")
 }
 

@@ -26,13 +26,14 @@ use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
-use pawl_runner::Runner;
+use pawl_runner::{Runner, logs};
 
 use self::plane::Plane;
+use crate::bundles::Bundles;
 use crate::ports::Ports;
 use crate::stop::Stop;
 use crate::terminal::Say;
-use crate::{doors, logging, stop, webhook};
+use crate::{audit_keeping, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -45,12 +46,18 @@ pub(crate) struct Args {
     /// Where to write the kubeconfig; without it, into the data directory.
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
+    /// Where images are looked for: OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
+    /// in the data directory.
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
     /// Start with a sample to watch: a repository on a GitHub of its own, in this process. See `pawl demo`.
     #[arg(long)]
     demo: bool,
     /// Serve /healthz, /readyz and /metrics here.
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -63,20 +70,27 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
     let (address, client) = (plane.address, plane.client());
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
-    let ports = Ports::new(&client, transport::https()?);
+    let kept = args.audit.start(Some(&plane.directory))?;
+    let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
+    let bundles = Bundles { directory: images.clone() };
+    let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
+    let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
         .machine(AnyMachine::new(plane.root_certificates()))
+        .machines(pawl_machines::cluster::tekton_machines())
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .build()?;
     ports.measure(engine.metrics());
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(plane.directory.join("runner"), own);
+    options.images = images;
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, SYSTEM_NAMESPACE, stopping.clone()).await?;
     let measured = match args.metrics {
         Some(address) => Some(measure(address, &engine, stopping.clone()).await?),
         None => None,
@@ -105,6 +119,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Stopped::Cut { unfinished } = looped.await? {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await?.context("the webhook server")?;
@@ -150,9 +165,9 @@ struct LogsOf(pawl_runner::Logs);
 
 impl PodLogs for LogsOf {
     fn open(&self, request: LogRequest) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, String>> {
-        let logs = self.0.clone();
+        let kept = self.0.clone();
         Box::pin(async move {
-            let LogRequest { pod_uid, container, follow, previous, timestamps, .. } = request;
+            let LogRequest { pod, pod_uid, container, waiting, follow, previous, timestamps, .. } = request;
             let options = pawl_runner::LogOptions {
                 follow,
                 previous,
@@ -162,12 +177,30 @@ impl PodLogs for LogsOf {
                 since_time: request.since_time,
                 limit_bytes: request.limit_bytes,
             };
-            let output = logs.open(&pod_uid, &container, options).await.map_err(|error| error.to_string())?;
+            let output = kept.open(&pod_uid, &container, options).await;
+            let output = output.map_err(|error| no_output(&error, &pod, waiting.as_deref()))?;
             // A file that cannot be read further ends the answer; the reason is in Pawl's own log.
             let output = output.filter_map(|chunk| async move {
                 chunk.inspect_err(|error| tracing::warn!(%error, "a container's output cannot be read")).ok()
             });
             Ok(output.boxed())
         })
+    }
+}
+
+/// Why there is no output, in a kubelet's words where it has any: the runner knows pods by their UIDs, people by name.
+fn no_output(error: &logs::Error, pod: &str, waiting: Option<&str>) -> String {
+    match (error, waiting) {
+        (logs::Error::NoPrevious { container, .. }, _) => {
+            format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
+        }
+        (logs::Error::NotStarted { container, .. }, Some(reason)) => {
+            format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}")
+        }
+        (logs::Error::NotStarted { container, .. }, None) => format!(
+            "container \"{container}\" in pod \"{pod}\" has no output: it has not started, or it is a Deployment's, \
+             StatefulSet's or DaemonSet's, whose pods are said to run here without a process"
+        ),
+        (logs::Error::Read { .. }, _) => error.to_string(),
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 
 use super::identity::Identity;
 use super::kubeconfig;
+use crate::ports::Guarded;
 use crate::stop::Stop;
 
 /// A server with its storage open and its socket bound, not serving yet.
@@ -45,6 +46,11 @@ impl Plane {
                 .install_crd(serde_json::to_value(crd)?)
                 .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
         }
+        for crd in pawl_api::tekton::crds::all() {
+            server
+                .install_crd(crd)
+                .map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
+        }
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: cannot be bound"))?;
         let address = listener.local_addr()?;
@@ -58,6 +64,12 @@ impl Plane {
     /// A client that needs no socket.
     pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.server.service(), "default")
+    }
+
+    /// A client on which rights are checked, with the owner's token.
+    pub(crate) fn guarded(&self) -> Guarded<'_> {
+        let client = kube::Client::new(self.server.guarded_service(), "default");
+        Guarded { client, token: self.identity.token() }
     }
 
     /// What Pods trust.

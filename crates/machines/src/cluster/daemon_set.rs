@@ -84,6 +84,10 @@ impl Machine for DaemonSets {
         }
     }
 
+    fn is_fenced(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, set: &Arc<DaemonSet>) -> Observed {
         let refusal = input.refusals.iter().find(|refusal| refusal.kind == POD);
         Observed {

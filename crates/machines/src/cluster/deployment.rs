@@ -95,6 +95,10 @@ impl Machine for Deployments {
         }
     }
 
+    fn is_fenced(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, deployment: &Arc<Deployment>) -> Observed {
         let me = Arc::clone(input.me);
         let set_of = |object: Arc<Object>| {

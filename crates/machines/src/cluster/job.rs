@@ -87,6 +87,10 @@ impl Machine for Jobs {
         }
     }
 
+    fn is_fenced(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, job: &Arc<Job>) -> Observed {
         let me = Arc::clone(input.me);
         let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == me.uid());

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
+use pawl_api::pawl::labels::ALLOW_FROM;
 
 use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
@@ -37,6 +38,12 @@ pub struct Observed {
     namespace: Arc<Namespace>,
     /// Only looked at while it is being deleted.
     content: Vec<Arc<Object>>,
+}
+
+/// Whether a namespace says that units in another may act in it.
+pub fn lets_in(namespace: Option<&Object>, home: &str) -> bool {
+    let says = namespace.and_then(|namespace| namespace.label(ALLOW_FROM));
+    says.is_some_and(|says| says.split(',').any(|one| one == "*" || one == home))
 }
 
 /// Whether a label says yes.

@@ -59,6 +59,10 @@ impl Machine for ReplicaSets {
         }
     }
 
+    fn is_fenced(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, set: &Arc<ReplicaSet>) -> Observed {
         let refused = input.refusals.iter().find(|refusal| refusal.kind == POD);
         Observed {

@@ -67,6 +67,10 @@ impl Machine for StatefulSets {
         }
     }
 
+    fn is_fenced(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, set: &Arc<StatefulSet>) -> Observed {
         let prefix = format!("{}-", input.me.name());
         let ordinal = |pod: &Replica| {

@@ -12,7 +12,7 @@ const MAX_DAYS: usize = 366 * 9;
 
 /// A schedule that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -25,13 +25,13 @@ pub(super) struct Schedule {
 /// Why a text is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no schedule: {problem} (write minute hour day month weekday, as in \"0 3 * * 1-5\")")]
-pub(super) struct BadSchedule {
+pub(crate) struct BadSchedule {
     text: String,
     problem: &'static str,
 }
 
 impl Schedule {
-    pub(super) fn parse(text: &str) -> Result<Self, BadSchedule> {
+    pub(crate) fn parse(text: &str) -> Result<Self, BadSchedule> {
         let bad = |problem| BadSchedule { text: text.to_owned(), problem };
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
@@ -50,7 +50,7 @@ impl Schedule {
     }
 
     /// The first moment after this one; `None` if there is none in sight.
-    pub(super) fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn after(&self, moment: Timestamp) -> Option<Timestamp> {
         let from = moment.to_zoned(TimeZone::UTC).datetime();
         let first = from.checked_add(1.minute()).ok()?.with().second(0).subsec_nanosecond(0).build().ok()?;
         let mut date = first.date();

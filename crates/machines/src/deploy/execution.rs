@@ -13,15 +13,14 @@
 //! The items' own changes wake the Execution only when one has finished or is gone: what happens in between is the
 //! deployer's, and there may be ten thousand of them.
 
+mod counts;
 mod exports;
-mod report;
 mod standing;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::deploy::execution::{DeployItemCache, KIND};
+use pawl_api::deploy::execution::{DeployItemCache, ItemCounts, KIND};
 use pawl_api::deploy::{
     ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item, installation, labels, target, types,
 };
@@ -33,7 +32,9 @@ use serde_json::{Value, json};
 use super::graph::{self, Direction, Next, Progress};
 use super::items::{self, Prepared};
 use super::job::{self, Begin, Jobs, Parent};
+use super::report::Report;
 use crate::apply::difference;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -41,7 +42,6 @@ use crate::plan::{Adopt, Note, Part, Plan, Propagation, Refusal, Step, Waiting};
 use crate::view::{Input, View};
 
 use exports::Exported;
-use report::Report;
 use standing::{Owned, Side};
 
 /// Writes of one look. A plan is carried out without looking up; after so many it is time to see whether somebody has
@@ -113,6 +113,10 @@ impl Machine for Executions {
         }
     }
 
+    fn audit(&self, tell: &Teller<'_>, me: &Prepared) -> Option<Vec<Entry>> {
+        Some(audit::deploy::execution(tell, me.execution.status.as_ref()))
+    }
+
     fn observe(&self, input: &Input<'_>, prepared: &Arc<Prepared>) -> Observed {
         let (view, me) = (input.view, Arc::clone(input.me));
         let phase = prepared.execution.status.as_ref().and_then(|status| status.phase);
@@ -150,7 +154,7 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
         return Plan::step(step);
     }
     let Some(job) = jobs.running().map(str::to_owned) else { return begin(observed, jobs, now) };
-    let report = Report::of(observed, job, now);
+    let report = Report::of(&observed.me, status.clone(), job, now);
     if job::is_interrupted(&observed.me, jobs) {
         return interrupt(observed, report);
     }
@@ -176,12 +180,15 @@ fn begin(observed: &Observed, jobs: Jobs<'_>, now: Timestamp) -> Plan<ExecutionS
         Begin::Rest => Plan::rest(),
         Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
         Begin::Refuse(step, note) => Plan::step(step).note(note),
-        Begin::Job(job, steps) => Plan { steps, ..Report::of(observed, job, now).starts() },
+        Begin::Job(job, steps) => {
+            let status = status.cloned().unwrap_or_default();
+            Plan { steps, ..Report::of(&observed.me, status, job, now).starts() }
+        }
     }
 }
 
 /// The objects are made as the spec says; what has no item any more is deleted.
-fn init(observed: &Observed, mut report: Report<'_>) -> Plan<ExecutionStatus> {
+fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     report.status.observed_generation = observed.me.meta().generation;
     let items = match &observed.prepared.items {
         Ok(items) => items,
@@ -244,7 +251,7 @@ fn init(observed: &Observed, mut report: Report<'_>) -> Plan<ExecutionStatus> {
 }
 
 /// The API server did not want an item's object.
-fn refused(report: Report<'_>, refusal: &Refusal) -> Plan<ExecutionStatus> {
+fn refused(report: Report<'_, ExecutionStatus>, refusal: &Refusal) -> Plan<ExecutionStatus> {
     let reason = match refusal.failure.reason.as_str() {
         "OwnershipMismatch" => Reason::OwnershipMismatch,
         "Forbidden" if refusal.failure.is_quota() => Reason::QuotaExceeded,
@@ -255,13 +262,20 @@ fn refused(report: Report<'_>, refusal: &Refusal) -> Plan<ExecutionStatus> {
 }
 
 /// Takes down what is in the way of objects that are to be made.
-fn drain(observed: &Observed, report: Report<'_>, leaving: &[&Owned]) -> Plan<ExecutionStatus> {
+fn drain(
+    observed: &Observed,
+    report: Report<'_, ExecutionStatus>,
+    leaving: &[&Owned],
+) -> Plan<ExecutionStatus> {
     let side = Side::leaving(observed, leaving.iter().copied(), &report.job);
     let mut plan = Plan::rest();
     let ended = standing::timeouts(observed, &side, &report, &mut plan);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         _ if ended => plan,
-        Next::Trigger(those) | Next::Stuck(those) => trigger(observed, report, &side, &those, plan),
+        Next::Trigger(those) | Next::Stuck(those) => {
+            let told = report.status.items.clone();
+            trigger(observed, report, told, &side, &those, plan)
+        }
         Next::Failed(those) => {
             let message = standing::told(&side, &those);
             report.fails("Init", Reason::OrphanDeleteFailed, message)
@@ -270,10 +284,10 @@ fn drain(observed: &Observed, report: Report<'_>, leaving: &[&Owned]) -> Plan<Ex
     }
 }
 
-fn progress(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
+fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let (orphans, active) = standing::sides(observed, &report.job);
     let mut report = report;
-    report.count(&[&orphans, &active]);
+    let told = report.count(&[&orphans, &active]);
     let mut plan = Plan::rest();
     // A replica whose cache lagged in Init did not see them.
     plan.steps.extend(orphans.staying().map(remove).take(MAX_STEPS));
@@ -317,16 +331,17 @@ fn progress(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
             let message = format!("nothing runs, but {} wait for each other", active.names(&those));
             report.fails("Progressing", Reason::Stuck, message)
         }
-        (Next::Trigger(those), _) => trigger(observed, report, &orphans, &those, plan),
-        (_, Next::Trigger(those)) => trigger(observed, report, &active, &those, plan),
-        (_, _) => waits(report, &[&orphans, &active], plan),
+        (Next::Trigger(those), _) => trigger(observed, report, told, &orphans, &those, plan),
+        (_, Next::Trigger(those)) => trigger(observed, report, told, &active, &those, plan),
+        (_, _) => waits(report, told, &[&orphans, &active], plan),
     }
 }
 
 /// Hands the job's ID to items whose turn has come.
 fn trigger(
     observed: &Observed,
-    report: Report<'_>,
+    report: Report<'_, ExecutionStatus>,
+    told: Option<ItemCounts>,
     side: &Side<'_>,
     those: &[usize],
     mut plan: Plan<ExecutionStatus>,
@@ -338,11 +353,16 @@ fn trigger(
     });
     let objects = those.iter().filter_map(|at| side.owned(*at)).take(MAX_STEPS);
     plan.steps.extend(objects.map(|owned| standing::trigger(owned, &report.job, report.now)));
-    waits(report, &[side], plan)
+    waits(report, told, &[side], plan)
 }
 
 /// Nothing to decide before something finishes.
-fn waits(report: Report<'_>, sides: &[&Side<'_>], mut plan: Plan<ExecutionStatus>) -> Plan<ExecutionStatus> {
+fn waits(
+    report: Report<'_, ExecutionStatus>,
+    told: Option<ItemCounts>,
+    sides: &[&Side<'_>],
+    mut plan: Plan<ExecutionStatus>,
+) -> Plan<ExecutionStatus> {
     let running = sides.iter().flat_map(|side| side.running()).take(MAX_AWAITED);
     plan.waiting = running
         .map(|object| Waiting::Object {
@@ -351,10 +371,10 @@ fn waits(report: Report<'_>, sides: &[&Side<'_>], mut plan: Plan<ExecutionStatus
             until: "it has finished".to_owned(),
         })
         .collect();
-    report.goes_on(plan)
+    report.goes_on(told, plan)
 }
 
-fn init_delete(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
+fn init_delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let without_uninstall = observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true");
     let mut steps = Vec::new();
     for Owned { object, .. } in &observed.owned {
@@ -375,13 +395,13 @@ fn init_delete(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus>
     Plan { steps, ..plan }
 }
 
-fn delete(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
+fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut report = report;
     if observed.owned.is_empty() {
         return gone(observed);
     }
     let side = Side::all_leaving(observed, &report.job);
-    report.count(&[&side]);
+    let told = report.count(&[&side]);
     let mut plan = Plan::rest();
     // Made by a replica that lags: it goes like the others.
     let late = observed.owned.iter().filter(|owned| !owned.object.is_deleting());
@@ -391,8 +411,8 @@ fn delete(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
     }
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         Next::Done => gone(observed),
-        Next::Wait => waits(report, &[&side], plan),
-        Next::Trigger(those) => trigger(observed, report, &side, &those, plan),
+        Next::Wait => waits(report, told, &[&side], plan),
+        Next::Trigger(those) => trigger(observed, report, told, &side, &those, plan),
         Next::Failed(those) => {
             let message = standing::told(&side, &those);
             report.fails("Deleting", Reason::DeleteFailed, message)
@@ -402,7 +422,7 @@ fn delete(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
             let message =
                 format!("{} depend on each other in a circle: they go all at once", side.names(&those));
             let note = Note::warning(Reason::Stuck, message).once(report.job.clone());
-            trigger(observed, report, &side, &those, plan).note(note)
+            trigger(observed, report, told, &side, &those, plan).note(note)
         }
     }
 }
@@ -415,7 +435,7 @@ fn gone(observed: &Observed) -> Plan<ExecutionStatus> {
 }
 
 /// Everything that has not finished ends here and now.
-fn interrupt(observed: &Observed, report: Report<'_>) -> Plan<ExecutionStatus> {
+fn interrupt(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut steps: Vec<Step> = observed
         .owned
         .iter()
@@ -475,9 +495,7 @@ fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn at(time: Timestamp) -> Option<Time> {
-    Some(Time(time))
-}
-
+#[cfg(test)]
+mod interleavings;
 #[cfg(test)]
 mod tests;

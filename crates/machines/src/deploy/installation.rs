@@ -1,49 +1,69 @@
 //! What is the next thing to do for an Installation: a blueprint, its imports, and what came of it?
 //!
 //! ```text
-//! job ─▶ Init: the blueprint is rendered to one Execution of the same name
-//!        ObjectsCreated: the Execution gets the job's ID     Progressing: it runs
-//!        Completing: what it exported becomes DataObjects and Targets ─▶ Succeeded
-//! job, and being deleted ─▶ InitDelete: the Execution is deleted    TriggerDelete: it gets the job's ID
-//!        Deleting: it takes everything down ─▶ gone
+//! job ─▶ Init: the blueprint is rendered to one Execution of the same name, and to sub-Installations
+//!        CleanupOrphaned: sub-Installations that are no longer wanted go
+//!        ObjectsCreated: those that wait for nobody get the job's ID     Progressing: the others, as their turn comes
+//!        Completing: what all of them exported becomes DataObjects and Targets ─▶ Succeeded
+//! job, and being deleted ─▶ InitDelete: all of them are deleted    TriggerDelete: the first get the job's ID
+//!        Deleting: the others, in reverse, as those that import from them are gone ─▶ gone
 //! ```
-//! It is the root of its tree: jobs start here (job.rs), by annotation, by a new generation where that was asked for, by
-//! deletion, and by themselves some time after the last one ended.
+//! A root starts jobs (job.rs): by annotation, by a new generation where that was asked for, by deletion, and by itself
+//! some time after the last one ended (by_itself.rs). A sub-Installation gets them from its parent.
 
-mod imports;
-mod rendering;
-mod report;
+mod by_itself;
+mod exports;
+mod family;
+mod making;
+mod scope;
+mod siblings;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::deploy::installation::KIND;
 use pawl_api::deploy::{
-    ExecutionPhase, ExecutionStatus, FINALIZER, Installation, InstallationPhase, InstallationStatus,
-    annotations, data_object, execution, operations, target,
+    FINALIZER, Installation, InstallationPhase, InstallationStatus, annotations, conditions, data_object,
+    execution, labels, target,
 };
 use pawl_api::k8s::{CONFIG_MAP, SECRET};
-use pawl_api::meta::Reason;
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use pawl_api::meta::{NewCondition, Reason, condition, names};
+use serde_json::json;
 
+use super::graph::{self, Direction, Next};
 use super::job::{self, Begin, Jobs, Parent};
-use crate::apply::difference;
+use super::report::Report;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
-use crate::plan::{Adopt, Note, Part, Plan, Propagation, Refusal, Step, Waiting};
+use crate::plan::{Note, Part, Plan, Refusal, Step, Waiting};
 use crate::view::{Input, View};
 
-use imports::Imported;
-use rendering::Exported;
-use report::Report;
+use exports::Exported;
+use family::{Family, Member, Side, give_job, listed, patch};
+use making::remove;
+use scope::Imported;
+use siblings::{Beside, Importer};
+
+/// How many awaited objects are named.
+const MAX_AWAITED: usize = 5;
 
 /// Runs Installations.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Installations;
+#[derive(Clone, Copy, Debug)]
+pub struct Installations {
+    /// A guard that can be taken away in a simulation, to see that the simulation notices: sub-Installations wait for
+    /// those they import from.
+    pub keeps_order: bool,
+}
+
+impl Default for Installations {
+    fn default() -> Self {
+        Self { keeps_order: true }
+    }
+}
 
 /// An Installation and all that its next step depends on.
 #[derive(Debug)]
@@ -51,14 +71,19 @@ pub struct Observed {
     me: Arc<Object>,
     installation: Arc<Installation>,
     parent: Parent,
-    execution: Option<Arc<Object>>,
-    /// What the Execution says of itself.
-    ran: ExecutionStatus,
-    imported: Vec<Imported>,
+    /// How many Installations it is within.
+    depth: usize,
+    family: Family,
+    /// Looked at only where something is rendered.
+    imported: Imported,
+    /// The same.
     exported: Exported,
-    /// Installations beside it that import what this one exports.
-    importers: Vec<String>,
+    /// Looked at only when a root's job starts.
+    beside: Beside,
+    /// Looked at only when a root is to be taken down.
+    importers: Vec<Importer>,
     refusals: Vec<Refusal>,
+    keeps_order: bool,
 }
 
 impl Machine for Installations {
@@ -72,6 +97,8 @@ impl Machine for Installations {
             primary: Primary::One(KIND),
             depth: Depth::Full,
             watches: vec![
+                Watch::owned(KIND),
+                Watch::other(KIND, siblings::of_the_sibling),
                 Watch::owned(execution::KIND),
                 // What it exports is its own; what it imports is looked at when a job starts.
                 Watch::owned(data_object::KIND),
@@ -82,32 +109,45 @@ impl Machine for Installations {
             finalizer: Some(FINALIZER),
             phases: Some(Table::of::<InstallationPhase>(KIND, ["status", "phase"])),
             writes: vec![
-                Write::main(KIND, &["patch"]),
+                Write::main(KIND, &["create", "delete", "patch"]),
                 Write::status(KIND),
                 Write::finalizers(KIND),
                 Write::main(execution::KIND, &["create", "delete", "patch"]),
                 Write::status(execution::KIND),
-                Write::main(data_object::KIND, &["create", "patch"]),
-                Write::main(target::KIND, &["create", "patch"]),
+                Write::main(data_object::KIND, &["create", "delete", "patch"]),
+                Write::main(target::KIND, &["create", "delete", "patch"]),
             ],
         }
     }
 
+    fn audit(&self, tell: &Teller<'_>, installation: &Installation) -> Option<Vec<Entry>> {
+        Some(audit::deploy::installation(tell, installation.status.as_ref()))
+    }
+
     fn observe(&self, input: &Input<'_>, installation: &Arc<Installation>) -> Observed {
+        use InstallationPhase as P;
         let (view, me) = (input.view, Arc::clone(input.me));
-        let execution = view.get(&execution::KIND, &me.key());
-        let ours = execution.filter(|found| found.controller().is_some_and(|owner| owner.uid == me.uid()));
-        let ran = ours.as_ref().map(|found| ExecutionStatus::deserialize(found.status()).unwrap_or_default());
-        let ran = ran.unwrap_or_default();
+        let phase = installation.status.as_ref().and_then(|status| status.phase);
+        let making = matches!(phase, Some(P::Init | P::CleanupOrphaned));
+        let completing = phase == Some(P::Completing);
+        let parent = Parent::of(view, &me, &KIND);
+        let root = parent == Parent::None;
+        let family = family::read(view, &me);
+        let read_imports = || scope::read(view, &me, &installation.spec.imports);
+        let read_exports = || exports::read(view, &me, installation, &family);
+        let look_beside = || siblings::exporters(view, &me, installation);
+        let look_for_importers = || siblings::importers(view, &me, installation);
         Observed {
-            parent: Parent::of(view, &me, &KIND),
-            imported: imports::read(view, &me, &installation.spec.imports),
-            exported: rendering::read_exports(view, &me, &installation.spec.exports, &ran),
-            importers: importers(view, &me, installation),
+            depth: if making { scope::depth(view, &me) } else { 0 },
+            imported: (making || completing).then(read_imports).unwrap_or_default(),
+            exported: completing.then(read_exports).unwrap_or_default(),
+            beside: (root && phase == Some(P::Init)).then(look_beside).unwrap_or_default(),
+            importers: (root && phase == Some(P::InitDelete)).then(look_for_importers).unwrap_or_default(),
             refusals: input.refusals.to_vec(),
             installation: Arc::clone(installation),
-            execution: ours,
-            ran,
+            keeps_order: self.keeps_order,
+            parent,
+            family,
             me,
         }
     }
@@ -121,6 +161,8 @@ impl Machine for Installations {
     }
 }
 
+type Told<'a> = Report<'a, InstallationStatus>;
+
 fn run(observed: &Observed, now: Timestamp) -> Plan<InstallationStatus> {
     let status = observed.installation.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
@@ -128,19 +170,19 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<InstallationStatus> {
         return Plan::step(step);
     }
     let Some(job) = jobs.running().map(str::to_owned) else { return begin(observed, &status, jobs, now) };
-    let report = Report::of(observed, job, now);
-    if let Some(step) = hand_interrupt(observed, jobs) {
-        return Plan::step(step);
-    }
+    let is_interrupted = job::is_interrupted(&observed.me, jobs);
+    let phase = status.phase;
+    let report = Report::of(&observed.me, status, job, now);
     use InstallationPhase as P;
-    match status.phase {
+    match phase {
         None | Some(P::Succeeded | P::Failed | P::DeleteFailed) => report.starts(),
+        Some(_) if is_interrupted => interrupt(observed, report),
         Some(P::Init | P::CleanupOrphaned) => init(observed, report),
-        Some(P::ObjectsCreated) => hand_over(observed, report, P::Progressing),
+        Some(P::ObjectsCreated) => hand_over(observed, report, Direction::Build),
         Some(P::Progressing) => progress(observed, report),
         Some(P::Completing) => complete(observed, report),
         Some(P::InitDelete) => init_delete(observed, report),
-        Some(P::TriggerDelete) => hand_over(observed, report, P::Deleting),
+        Some(P::TriggerDelete) => hand_over(observed, report, Direction::TakeDown),
         Some(P::Deleting) => delete(observed, report),
     }
 }
@@ -153,116 +195,185 @@ fn begin(
     now: Timestamp,
 ) -> Plan<InstallationStatus> {
     let removed = status.phase == Some(InstallationPhase::DeleteFailed);
+    let starts = |job: String| Report::of(&observed.me, status.clone(), job, now).starts();
     match job::begin(&observed.me, &observed.parent, jobs, status.observed_generation, removed) {
         Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
         Begin::Refuse(step, note) => Plan::step(step).note(note),
-        Begin::Job(job, steps) => Plan { steps, ..Report::of(observed, job, now).starts() },
+        Begin::Job(job, steps) => Plan { steps, ..starts(job) },
         Begin::Rest if observed.parent != Parent::None => Plan::rest(),
-        Begin::Rest => match report::by_itself(observed, status) {
+        Begin::Rest => match by_itself::next(observed, status) {
             Some((at, _)) if at > now => Plan::rest().wake_at(at),
             Some((_, tried)) => {
-                let mut report = Report::of(observed, job::id(&observed.me, jobs, "automatic"), now);
-                report.status.automatic_retries = tried;
-                report.starts()
+                let mut plan = starts(job::id(&observed.me, jobs, "automatic"));
+                if let Some(status) = &mut plan.status {
+                    status.automatic_retries = tried;
+                }
+                plan
             }
             None => Plan::rest(),
         },
     }
 }
 
-/// The Execution is made as the blueprint says.
-fn init(observed: &Observed, mut report: Report<'_>) -> Plan<InstallationStatus> {
+/// The Execution and the sub-Installations are made as the blueprint says; what it does not say any more goes.
+fn init(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
     report.status.observed_generation = observed.me.meta().generation;
     if let Some(refusal) = observed.refusals.first() {
         let reason = match refusal.failure.reason.as_str() {
             "OwnershipMismatch" => Reason::OwnershipMismatch,
+            "Forbidden" if refusal.failure.is_quota() => Reason::QuotaExceeded,
+            "Forbidden" => Reason::Forbidden,
             _ => Reason::ValidationFailed,
         };
         return report.fails("Init", reason, refusal.failure.to_string());
     }
-    if let Some(problem) = report::bad_schedule(observed) {
+    if let Some(problem) = by_itself::bad_schedule(observed) {
         return report.fails("Init", Reason::ValidationFailed, problem);
     }
-    let spec = match rendering::render(&observed.installation.spec, &observed.imported) {
-        Ok(spec) => spec,
-        Err((reason, message)) => return report.fails("Init", reason, message),
+    if let Some(circle) = &observed.beside.circle {
+        let message = format!("the imports go in a circle: {circle}");
+        return report.fails("Init", Reason::DependencyCycle, message);
+    }
+    if !observed.beside.at_work.is_empty() {
+        let those = observed.beside.at_work.iter().take(MAX_AWAITED);
+        let until = || "its job is finished: it exports what is imported here".to_owned();
+        let waiting = those.map(|key| Waiting::Object { kind: KIND, key: key.clone(), until: until() });
+        return Plan { waiting: waiting.collect(), ..Plan::rest() };
+    }
+    let wanted = match making::render(observed) {
+        Ok(wanted) => wanted,
+        Err((reason, mut message)) => {
+            if reason == Reason::ImportMissing && !observed.beside.owing.is_empty() {
+                let owing: Vec<&str> = observed.beside.owing.iter().map(String::as_str).collect();
+                message.push_str(&format!("; exported by {}, not yet with success", listed(&owing)));
+            }
+            return report.fails("Init", reason, message);
+        }
     };
-    let step = match &observed.execution {
-        None => Some(Step::Create {
-            kind: execution::KIND,
-            manifest: json!({
-                "metadata": {"name": observed.me.name(), "namespace": observed.me.namespace(),
-                    "finalizers": [FINALIZER], "ownerReferences": [observed.me.controller_reference()]},
-                "spec": spec,
-            }),
-            adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
-        }),
-        // Somebody deleted it: it goes with this job, and the next look makes it anew.
-        Some(found) if found.is_deleting() => return replace(observed, report, found),
-        Some(found) => difference(found.raw().get("spec").unwrap_or(&Value::Null), &spec)
-            .map(|changes| patch(found, json!({"spec": changes}), Part::Main)),
-    };
-    if let Some(step) = step {
-        return Plan::step(step);
+    let making::Making { steps, leaving } = wanted.making(observed);
+    if !steps.is_empty() {
+        // What is made may turn out to be there already, and not as it should be: the next look sees.
+        return Plan { steps, ..Plan::rest() };
+    }
+    if !leaving.is_empty() {
+        return clean_up(observed, report, &leaving);
     }
     report.status.execution_ref = Some(NamedRef { name: observed.me.name().to_owned(), namespace: None });
-    report.moves(InstallationPhase::ObjectsCreated, Reason::Progressing, "the blueprint is rendered")
+    report.status.installation_refs = wanted.refs();
+    let note = warns(observed, &mut report, &wanted.ignored);
+    let mut plan =
+        report.moves(InstallationPhase::ObjectsCreated, Reason::Progressing, "the blueprint is rendered");
+    plan.notes.extend(note);
+    plan
 }
 
-fn replace(observed: &Observed, report: Report<'_>, found: &Arc<Object>) -> Plan<InstallationStatus> {
-    let jobs = Jobs::of(&observed.ran.job_id, &observed.ran.job_id_finished);
-    let waiting = awaits(found, "it is gone");
-    if jobs.running().is_some() {
-        return Plan::rest().waiting(waiting);
+/// Says which keys nobody reads.
+fn warns(observed: &Observed, report: &mut Told<'_>, ignored: &[String]) -> Option<Note> {
+    let conditions = &mut report.status.conditions;
+    if ignored.is_empty() {
+        condition::remove(conditions, conditions::KEYS_IGNORED);
+        return None;
     }
-    if observed.ran.job_id.as_deref() == Some(&report.job) {
-        let message = observed.ran.last_error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
-        return report.fails("Init", Reason::ExecutionFailed, message);
-    }
-    Plan::step(give_job(found, &report.job)).waiting(waiting)
+    let message = ignored.join("; ");
+    let new = NewCondition::yes(conditions::KEYS_IGNORED, Reason::KeysIgnored, &message);
+    condition::set(conditions, new, observed.me.meta().generation, report.now);
+    Some(Note::warning(Reason::KeysIgnored, message).once(report.job.clone()))
 }
 
-/// Hands the job's ID to the Execution, when it is free for it.
-fn hand_over(observed: &Observed, report: Report<'_>, then: InstallationPhase) -> Plan<InstallationStatus> {
-    let Some(found) = &observed.execution else {
-        // Nothing is there to hand it to; the next phase sees what that means.
-        return report.moves(then, Reason::Progressing, "the Execution is gone");
-    };
-    let jobs = Jobs::of(&observed.ran.job_id, &observed.ran.job_id_finished);
-    if observed.ran.job_id.as_deref() == Some(&report.job) {
-        return report.moves(then, Reason::JobStarted, "the Execution has the job");
+/// Takes down what is not wanted any more, or in the way of what is to be made anew.
+fn clean_up(observed: &Observed, report: Told<'_>, leaving: &[&Member]) -> Plan<InstallationStatus> {
+    if report.status.phase == Some(InstallationPhase::Init) {
+        let message = format!("{} of its objects have to go first", leaving.len());
+        return report.moves(InstallationPhase::CleanupOrphaned, Reason::Progressing, message);
     }
-    if jobs.running().is_some() {
-        return Plan::rest().waiting(awaits(found, "its job is finished"));
-    }
-    Plan::step(give_job(found, &report.job))
-}
-
-fn progress(observed: &Observed, report: Report<'_>) -> Plan<InstallationStatus> {
-    let Some(found) = &observed.execution else {
-        let mut plan = report.fails("Progressing", Reason::ExecutionFailed, "the Execution is gone");
-        plan.steps.push(Step::ConfirmGone(execution_of(observed)));
-        return plan;
-    };
-    let finished = observed.ran.job_id_finished.as_deref() == Some(&report.job);
-    match observed.ran.phase {
-        Some(ExecutionPhase::Succeeded) if finished => {
-            report.moves(InstallationPhase::Completing, Reason::Completed, "the Execution succeeded")
+    let side = Side::leaving(observed, leaving.iter().copied(), &report.job);
+    match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
+        Next::Trigger(those) | Next::Stuck(those) => trigger(observed, &report, &side, &those),
+        Next::Failed(those) => {
+            let (_, message) = side.told(&those);
+            report.fails("CleanupOrphaned", Reason::OrphanDeleteFailed, message)
         }
-        _ if finished => {
-            let (reason, message) = report::why(&observed.ran);
-            report.fails("Progressing", reason, message)
-        }
-        _ => Plan::rest().waiting(awaits(found, "its job is finished")),
+        Next::Wait | Next::Done => waits(&side, "it is gone"),
     }
+}
+
+/// Hands the job's ID to those that wait for nobody; the next phase sees to the rest.
+fn hand_over(observed: &Observed, report: Told<'_>, direction: Direction) -> Plan<InstallationStatus> {
+    let (side, then) = match direction {
+        Direction::Build => (
+            Side::building(observed, &report.status.installation_refs, &report.job),
+            InstallationPhase::Progressing,
+        ),
+        Direction::TakeDown => {
+            (Side::leaving(observed, observed.family.members(), &report.job), InstallationPhase::Deleting)
+        }
+    };
+    match graph::next(&side.graph, direction, &side.standing) {
+        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Done | Next::Wait | Next::Failed(_) | Next::Stuck(_) => {
+            report.moves(then, Reason::JobStarted, "the first have the job")
+        }
+    }
+}
+
+fn progress(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+    let refs = report.status.installation_refs.clone();
+    let side = Side::building(observed, &refs, &report.job);
+    match graph::next(&side.graph, Direction::Build, &side.standing) {
+        Next::Done => {
+            let message = match refs.len() {
+                0 => "the Execution succeeded".to_owned(),
+                some => format!("the Execution and {some} sub-Installations succeeded"),
+            };
+            report.moves(InstallationPhase::Completing, Reason::Completed, message)
+        }
+        Next::Wait => waits(&side, "its job is finished"),
+        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Failed(those) => {
+            let (reason, message) = side.told(&those);
+            let mut plan = report.fails("Progressing", reason, message);
+            plan.steps.extend(side.missing(observed, &refs));
+            plan
+        }
+        Next::Stuck(those) => {
+            let message = format!("nothing runs, but {} wait for each other", side.names(&those));
+            report.fails("Progressing", Reason::Stuck, message)
+        }
+    }
+}
+
+/// Hands the job's ID to members whose turn has come.
+fn trigger(
+    observed: &Observed,
+    report: &Told<'_>,
+    side: &Side<'_>,
+    those: &[usize],
+) -> Plan<InstallationStatus> {
+    let mut plan = waits(side, "its job is finished");
+    // Another replica may have ended this job: what seemed free then must not start now. An Execution alone is the
+    // first thing that a job starts.
+    if side.standing.len() > 1 {
+        plan.steps.push(Step::ConfirmUnchanged {
+            target: observed.me.reference(),
+            resource_version: observed.me.resource_version().to_owned(),
+        });
+    }
+    let members = those.iter().filter_map(|at| side.get(*at));
+    plan.steps.extend(members.map(|member| give_job(&member.object, &report.job)));
+    plan
+}
+
+fn waits(side: &Side<'_>, until: &str) -> Plan<InstallationStatus> {
+    let waiting = side.running().take(MAX_AWAITED).map(|member| member.awaited(until));
+    Plan { waiting: waiting.collect(), ..Plan::rest() }
 }
 
 /// What was exported becomes objects that others may import.
-fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<InstallationStatus> {
+fn complete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
     if let Some(refusal) = observed.refusals.first() {
         return report.fails("Completing", Reason::OwnershipMismatch, refusal.failure.to_string());
     }
-    let steps = match rendering::export(observed) {
+    let steps = match exports::steps(observed) {
         Ok(steps) => steps,
         Err((reason, message)) => {
             let mut plan = report.fails("Completing", reason, message);
@@ -274,113 +385,124 @@ fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<InstallationSta
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
     }
+    let mut report = report;
     report.status.automatic_retries = None;
     report.moves(InstallationPhase::Succeeded, Reason::JobFinished, "the job succeeded")
 }
 
-fn init_delete(observed: &Observed, report: Report<'_>) -> Plan<InstallationStatus> {
-    if !observed.importers.is_empty() {
-        let message = format!("{} import what it exports", observed.importers.join(", "));
+fn init_delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+    let staying: Vec<&str> = observed
+        .importers
+        .iter()
+        .filter(|importer| !importer.is_deleting)
+        .map(|importer| importer.key.name.as_str())
+        .collect();
+    if !staying.is_empty() {
+        let message = format!("{} import what it exports", listed(&staying));
         return report.fails("InitDelete", Reason::SiblingImports, message);
     }
-    let Some(found) = &observed.execution else {
-        return report.moves(InstallationPhase::TriggerDelete, Reason::Deleting, "there is no Execution");
-    };
+    if !observed.importers.is_empty() {
+        let until = || "it is gone: it imports what is exported here".to_owned();
+        let those = observed.importers.iter().take(MAX_AWAITED);
+        let waiting = those.map(|one| Waiting::Object { kind: KIND, key: one.key.clone(), until: until() });
+        return Plan { waiting: waiting.collect(), ..Plan::rest() };
+    }
     let only_objects = annotations::DELETE_WITHOUT_UNINSTALL;
-    if observed.me.annotation(only_objects).is_some()
-        && found.annotation(only_objects) != observed.me.annotation(only_objects)
-    {
-        let wish = observed.me.annotation(only_objects);
-        return Plan::step(patch(
-            found,
-            json!({"metadata": {"annotations": {only_objects: wish}}}),
-            Part::Main,
-        ));
-    }
-    if !found.is_deleting() {
-        return Plan::step(Step::Delete {
-            target: found.reference(),
-            resource_version: None,
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        });
-    }
-    report.moves(InstallationPhase::TriggerDelete, Reason::Deleting, "the Execution is being deleted")
-}
-
-fn delete(observed: &Observed, report: Report<'_>) -> Plan<InstallationStatus> {
-    let Some(found) = &observed.execution else {
-        return Plan::step(Step::ConfirmGone(execution_of(observed)))
-            .then(Step::RemoveFinalizer(FINALIZER.to_owned()))
-            .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", observed.me.key())));
+    let wish = observed.me.annotation(only_objects);
+    let unaware = |member: &&Member| wish.is_some() && member.object.annotation(only_objects) != wish;
+    let tell = |member: &Member| {
+        patch(&member.object, json!({"metadata": {"annotations": {only_objects: wish}}}), Part::Main)
     };
-    if observed.ran.job_id_finished.as_deref() == Some(&report.job) {
-        let (_, message) = report::why(&observed.ran);
-        return report.fails("Deleting", Reason::DeleteFailed, message);
+    let steps: Vec<Step> = observed.family.members().filter(unaware).map(tell).collect();
+    if !steps.is_empty() {
+        return Plan { steps, ..Plan::rest() };
     }
-    // One that appeared only now: what it was given before was another job.
-    if observed.ran.job_id.as_deref() != Some(&report.job) {
-        return hand_over(observed, report, InstallationPhase::Deleting);
+    let staying = observed.family.members().filter(|member| !member.object.is_deleting());
+    let steps: Vec<Step> = staying.map(remove).collect();
+    if !steps.is_empty() {
+        return Plan { steps, ..Plan::rest() };
     }
-    Plan::rest().waiting(awaits(found, "it is gone"))
+    let message = format!("{} objects are to be taken down", observed.family.members().count());
+    report.moves(InstallationPhase::TriggerDelete, Reason::Deleting, message)
 }
 
-/// An interrupted job is interrupted where it runs.
-fn hand_interrupt(observed: &Observed, jobs: Jobs<'_>) -> Option<Step> {
-    let found = observed.execution.as_ref().filter(|_| job::is_interrupted(&observed.me, jobs))?;
-    let theirs = Jobs::of(&observed.ran.job_id, &observed.ran.job_id_finished);
-    let open = theirs.running() == jobs.running() && !job::is_interrupted(found, theirs);
-    let asked = found.annotation(annotations::OPERATION) == Some(operations::INTERRUPT);
-    (open && !asked).then(|| {
-        let wish = json!({"metadata": {"annotations": {annotations::OPERATION: operations::INTERRUPT}}});
-        patch(found, wish, Part::Main)
-    })
-}
-
-fn give_job(found: &Arc<Object>, job: &str) -> Step {
-    patch(found, json!({"status": {"jobID": job}}), Part::Status)
-}
-
-fn patch(found: &Arc<Object>, patch: Value, part: Part) -> Step {
-    Step::Patch {
-        target: found.reference(),
-        resource_version: Some(found.resource_version().to_owned()),
-        patch,
-        part,
+fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+    // Made by a replica that lags: it goes like the others.
+    let late = observed.family.members().filter(|member| !member.object.is_deleting());
+    let steps: Vec<Step> = late.map(remove).collect();
+    if !steps.is_empty() {
+        return Plan { steps, ..Plan::rest() };
+    }
+    let side = Side::leaving(observed, observed.family.members(), &report.job);
+    match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
+        Next::Done => gone(observed),
+        Next::Wait => waits(&side, "it is gone"),
+        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Failed(those) => {
+            let (reason, message) = side.told(&those);
+            let reason = if reason == Reason::Interrupted { reason } else { Reason::DeleteFailed };
+            report.fails("Deleting", reason, message)
+        }
+        // A circle has no end to begin at; but what is to go, goes (I5).
+        Next::Stuck(those) => {
+            let message =
+                format!("{} import from each other in a circle: they go all at once", side.names(&those));
+            let note = Note::warning(Reason::Stuck, message).once(report.job.clone());
+            trigger(observed, &report, &side, &those).note(note)
+        }
     }
 }
 
-fn awaits(found: &Object, until: &str) -> Waiting {
-    Waiting::Object { kind: execution::KIND, key: found.key(), until: until.to_owned() }
+/// Nothing is left, as far as one can see; the server is asked whether that is so.
+fn gone(observed: &Observed) -> Plan<InstallationStatus> {
+    let execution = Reference { kind: execution::KIND, key: observed.me.key(), uid: String::new() };
+    Plan::step(Step::ConfirmGone(execution))
+        .then(Step::ConfirmNone {
+            kind: KIND,
+            namespace: observed.me.namespace().map(str::to_owned),
+            label: labels::ENCOMPASSED_BY,
+            value: names::label_value(observed.me.name()),
+        })
+        .then(Step::RemoveFinalizer(FINALIZER.to_owned()))
+        .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", observed.me.key())))
 }
 
-fn execution_of(observed: &Observed) -> Reference {
-    Reference { kind: execution::KIND, key: observed.me.key(), uid: String::new() }
-}
-
-/// Siblings in the same namespace that import what this one exports.
-fn importers(view: &dyn View, me: &Object, installation: &Installation) -> Vec<String> {
-    let exports = &installation.spec.exports;
-    if exports.is_empty() || !me.is_deleting() {
+/// For people: which other roots this one waits for.
+pub(super) fn waits_for_roots(view: &dyn View, me: &Object) -> Vec<String> {
+    let Ok(its) = me.parse::<Installation>() else { return Vec::new() };
+    let phase = its.status.as_ref().and_then(|status| status.phase);
+    if Parent::of(view, me, &KIND) != Parent::None {
         return Vec::new();
     }
-    let imports = |other: &Installation| {
-        let data = other.spec.imports.data.iter().filter_map(|import| import.data_ref.as_deref());
-        let targets = other.spec.imports.targets.iter().flat_map(|import| {
-            import.target.iter().chain(import.targets.iter().flatten()).map(String::as_str)
-        });
-        let data_exports: Vec<&str> = exports.data.iter().map(|export| export.data_ref.as_str()).collect();
-        let target_exports: Vec<&str> = exports.targets.iter().map(|export| export.target.as_str()).collect();
-        data.into_iter().any(|name| data_exports.contains(&name))
-            || targets.into_iter().any(|name| target_exports.contains(&name))
-    };
-    let beside = view.list(&KIND, me.namespace());
-    let others = beside.iter().filter(|other| other.uid() != me.uid() && !other.is_deleting());
-    others
-        .filter(|other| other.parse::<Installation>().is_ok_and(|other| imports(&other)))
-        .map(|other| other.name().to_owned())
-        .collect()
+    if phase == Some(InstallationPhase::Init) {
+        let at_work = siblings::exporters(view, me, &its).at_work.into_iter();
+        return at_work
+            .map(|key| format!("Installation {}, which exports what it imports, to finish", key.name))
+            .collect();
+    }
+    if phase == Some(InstallationPhase::InitDelete) {
+        let importers = siblings::importers(view, me, &its).into_iter();
+        return importers
+            .map(|one| format!("Installation {}, which imports from it, to be gone", one.key.name))
+            .collect();
+    }
+    Vec::new()
 }
 
+/// An interrupted job is interrupted where it runs; when nothing of it runs any more, it is over.
+fn interrupt(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+    let running: Vec<&Member> =
+        observed.family.members().filter(|member| member.jobs().running() == Some(&report.job)).collect();
+    if running.is_empty() {
+        let message = "the job was interrupted; what had not finished was given up";
+        return report.fails("Interrupt", Reason::Interrupted, message);
+    }
+    let steps = running.iter().filter_map(|member| member.interrupt(&report.job)).collect();
+    let waiting = running.iter().take(MAX_AWAITED).map(|member| member.awaited("it has given up")).collect();
+    Plan { steps, waiting, ..Plan::rest() }
+}
+
+#[cfg(test)]
+mod subtests;
 #[cfg(test)]
 mod tests;

@@ -30,9 +30,11 @@ use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase, Reason, conditio
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 
+use super::Guards;
 use super::account;
 use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
@@ -47,7 +49,7 @@ use crate::view::{Input, View};
 
 mod ahead;
 mod ending;
-mod following;
+pub(crate) mod following;
 mod locking;
 mod report;
 mod telling;
@@ -84,14 +86,12 @@ pub struct Workflows {
     pub system_namespace: String,
     /// Where check runs lead to, if there is a dashboard.
     pub dashboard_url: Option<String>,
-    /// A guard that can be taken away in a simulation, to see that the simulation notices: the finalizer goes only
-    /// after the Job.
-    pub finalizer_order: bool,
+    pub guards: Guards,
 }
 
 impl Default for Workflows {
     fn default() -> Self {
-        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), dashboard_url: None, finalizer_order: true }
+        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), dashboard_url: None, guards: Guards::default() }
     }
 }
 
@@ -117,7 +117,7 @@ pub struct Observed {
     ahead: Ahead,
     answers: Arc<Answers>,
     dashboard_url: Option<String>,
-    finalizer_order: bool,
+    guards: Guards,
 }
 
 #[derive(Debug)]
@@ -163,6 +163,10 @@ impl Machine for Workflows {
         }
     }
 
+    fn audit(&self, tell: &Teller<'_>, workflow: &Workflow) -> Option<Vec<Entry>> {
+        Some(audit::git::workflow(tell, workflow))
+    }
+
     fn observe(&self, input: &Input<'_>, workflow: &Arc<Workflow>) -> Observed {
         let (view, me, spec) = (input.view, Arc::clone(input.me), &workflow.spec);
         let beside = |name: &str| Key::new(me.namespace(), name);
@@ -198,10 +202,10 @@ impl Machine for Workflows {
                 .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
             refused: input.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
-            ahead: waits.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())),
+            ahead: waits.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())).guarded(self.guards),
             answers: Arc::clone(input.answers),
             dashboard_url: self.dashboard_url.clone(),
-            finalizer_order: self.finalizer_order,
+            guards: self.guards,
             workflow: Arc::clone(workflow),
             branch,
             template,
@@ -229,7 +233,7 @@ impl Workflows {
         if let Found::Missing = observed.branch {
             return without_branch(observed);
         }
-        if report.is_over() {
+        if report.is_over() && observed.guards.terminal_check {
             return ending::finished(observed, report);
         }
         let going = observed.job.as_ref().is_none_or(|(_, job)| !is_finished(job));

@@ -9,8 +9,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
+use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
 use pawl_api::meta::Kind;
+use pawl_api::pawl::labels::OWNER_UID;
+use pawl_api::remedy::annotations::EXECUTION;
+use pawl_api::remedy::workflow_execution;
+use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
 
 use super::{Holder, LEASE, Life, Lock, UNIT, read, reap, target_hash};
 use crate::cluster::job::JOB;
@@ -20,7 +25,7 @@ use crate::plan::Plan;
 use crate::view::{Input, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
-const UNITS: [Kind; 1] = [workflow::KIND];
+const UNITS: [Kind; 3] = [workflow::KIND, workflow_execution::KIND, deploy_item::KIND];
 
 /// Frees the locks of units that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +52,10 @@ impl Machine for Reaper {
             watches: vec![
                 Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
+                Watch::other(workflow_execution::KIND, of_a_unit_that_goes),
+                Watch::other(deploy_item::KIND, of_a_unit_that_goes),
                 Watch::other(JOB, of_a_run_without_its_unit),
+                Watch::other(PIPELINE_RUN, of_a_run_without_its_unit),
             ],
             finalizer: None,
             phases: None,
@@ -77,7 +85,9 @@ impl Machine for Reaper {
 pub fn lives(view: &dyn View, holder: &Holder) -> (Life, Life) {
     let unit = if find(view, &holder.unit).is_some() { Life::Going } else { Life::Absent };
     let run = match &holder.run {
-        Some(run) if run.kind == JOB => run_life(find(view, run).as_deref(), &holder.unit),
+        Some(run) if run.kind == JOB || run.kind == PIPELINE_RUN => {
+            run_life(find(view, run).as_deref(), &holder.unit)
+        }
         // What is not watched may do anything.
         Some(_) => Life::Going,
         None => Life::Absent,
@@ -85,14 +95,21 @@ pub fn lives(view: &dyn View, holder: &Holder) -> (Life, Life) {
     (unit, run)
 }
 
-/// What became of the Job under a run's name. One that is somebody else's is not the run.
-fn run_life(job: Option<&Object>, unit: &Reference) -> Life {
-    let ours = job.filter(|job| job.controller().is_some_and(|owner| owner.uid == unit.uid));
-    match ours.map(Object::parse::<Job>) {
-        None => Life::Absent,
-        Some(Ok(job)) if is_finished(&job) => Life::Over,
-        Some(_) => Life::Going,
-    }
+/// What became of what has a run's name. One that is somebody else's is not the run.
+fn run_life(run: Option<&Object>, unit: &Reference) -> Life {
+    let Some(run) = run.filter(|run| owner_uid(run) == Some(&unit.uid)) else { return Life::Absent };
+    let over = if *run.kind() == JOB {
+        run.parse::<Job>().is_ok_and(|job| is_finished(&job))
+    } else {
+        let succeeded = |run: Arc<PipelineRun>| run.succeeded().map(|one| one.status.clone());
+        run.parse().ok().and_then(succeeded).is_some_and(|status| status != "Unknown")
+    };
+    if over { Life::Over } else { Life::Going }
+}
+
+/// Whose a run is: its controller's, or, across namespaces, that of whom its label names.
+fn owner_uid(run: &Object) -> Option<&str> {
+    run.controller().map(|owner| owner.uid.as_str()).or_else(|| run.label(OWNER_UID))
 }
 
 /// Whether a Job is over for good, and all of its Pods with it.
@@ -114,13 +131,20 @@ fn of_a_unit_that_goes(unit: &Object, view: &dyn View) -> Vec<Key> {
     locks_of(view, unit.uid())
 }
 
-fn of_a_run_without_its_unit(job: &Object, view: &dyn View) -> Vec<Key> {
-    let owner = job.controller().filter(|owner| owner.kind == workflow::KIND.kind);
-    let orphaned = owner.filter(|owner| {
-        let unit = view.get(&workflow::KIND, &Key::new(job.namespace(), &owner.name));
-        unit.is_none_or(|unit| unit.uid() != owner.uid)
-    });
-    orphaned.map(|owner| locks_of(view, &owner.uid)).unwrap_or_default()
+fn of_a_run_without_its_unit(run: &Object, view: &dyn View) -> Vec<Key> {
+    let orphaned = unit_of(run).filter(|unit| find(view, unit).is_none());
+    orphaned.map(|unit| locks_of(view, &unit.uid)).unwrap_or_default()
+}
+
+/// The unit that a run names, as its controller or, across namespaces, in its annotation.
+fn unit_of(run: &Object) -> Option<Reference> {
+    if let Some(owner) = run.controller() {
+        let kind = UNITS.into_iter().find(|kind| kind.kind == owner.kind)?;
+        return Some(Reference { kind, key: Key::new(run.namespace(), &owner.name), uid: owner.uid.clone() });
+    }
+    let (namespace, name) = run.annotation(EXECUTION)?.split_once('/')?;
+    let uid = run.label(OWNER_UID)?.to_owned();
+    Some(Reference { kind: workflow_execution::KIND, key: Key::new(Some(namespace), name), uid })
 }
 
 fn locks_of(view: &dyn View, uid: &str) -> Vec<Key> {

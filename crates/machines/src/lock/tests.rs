@@ -36,6 +36,7 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
         machine: "test",
         basis: me.reference(),
         resource_version: me.resource_version().to_owned(),
+        fenced: false,
         steps,
         notes: vec![],
         status: None,

@@ -138,3 +138,33 @@ fn a_deadline_counts_from_the_start_that_status_remembers() {
     let life = Life::new(&pod.unwrap(), Timing::default(), at(0));
     assert_eq!((life.deadline, life.next(at(0)).wake), (Some(at(10)), Some(at(10))));
 }
+
+fn in_order(order: serde_json::Value, containers: serde_json::Value) -> Life {
+    let annotations = json!({pawl_api::pawl::in_order::ANNOTATION: order.to_string()});
+    let pod = json!({"metadata": {"name": "p", "annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": containers}});
+    Life::new(&serde_json::from_value(pod).unwrap(), Timing::default(), at(0))
+}
+
+#[test]
+fn containers_in_order_run_one_after_another_and_a_failure_is_the_end() {
+    use crate::status::{Phase, phase};
+    let three = json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]);
+    let mut life = in_order(json!({"goOnAfter": ["b"]}), three.clone());
+    assert_eq!((life.next(at(0)).steps, phase(&life)), (vec![Step::Start(0)], Phase::Pending));
+    life.started(0, "x".to_owned(), at(0));
+    assert_eq!(life.next(at(0)).steps, []);
+    life.exited(0, exit(0, 0, 1));
+    assert_eq!((life.next(at(1)).steps, phase(&life)), (vec![Step::Start(1)], Phase::Running));
+    run(&mut life, 1, 5, 1, 2);
+    assert_eq!((life.next(at(2)).steps, phase(&life)), (vec![Step::Start(2)], Phase::Running));
+    run(&mut life, 2, 0, 2, 3);
+    assert_eq!((life.next(at(3)).finished, phase(&life)), (true, Phase::Succeeded));
+
+    let mut life = in_order(json!({}), three);
+    run(&mut life, 0, 0, 0, 1);
+    run(&mut life, 1, 5, 1, 2);
+    let next = life.next(at(2));
+    assert!(next.finished && next.steps.is_empty(), "the third never starts");
+    assert_eq!(phase(&life), Phase::Failed);
+}

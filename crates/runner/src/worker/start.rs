@@ -4,19 +4,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount};
 use kube::ResourceExt;
+use kube::api::Api;
 
-use super::{Worker, remove_dir};
+use super::{Ended, Worker, remove_dir};
+use crate::access;
+use crate::cgroup::{Cgroup, Limits};
 use crate::env::Context;
 use crate::events::Note;
-use crate::images::Image;
-use crate::isolate::{Bind, CANNOT_START, ContainerSpec};
+use crate::identity;
+use crate::images::{Image, WhyHost};
+use crate::isolate::{Bind, CANNOT_START, ContainerSpec, ImageRoot};
 use crate::life::Exit;
+use crate::mapping::GROUP_BASE;
+use crate::node::hostname;
 use crate::plan::{self, Launch, Refusal};
 use crate::records::{Process, Record};
+use crate::rootfs;
 use crate::sources;
-use crate::volumes::{self, Ready};
+use crate::volumes::{self, Gift, Ready};
 
 /// Why a container does not start now.
 enum Refused {
@@ -27,15 +34,8 @@ enum Refused {
 impl Worker {
     pub(super) async fn start(&mut self, index: usize) {
         let Some(container) = self.container(index).cloned() else { return };
-        let image = self.shared.images.resolve(container.image.as_deref().unwrap_or_default());
-        if let Some(life) = self.life.containers.get_mut(index) {
-            image.id().clone_into(&mut life.image_id);
-        }
-        let refused = match self.prepare(&container, &image).await {
-            Ok((launch, ready)) => match self.launch(index, &container, &image, launch, &ready).await {
-                Ok(()) => return,
-                Err(error) => Refused::Cannot { reason: "StartError", message: error.to_string() },
-            },
+        let refused = match self.try_start(index, &container).await {
+            Ok(()) => return,
             Err(refused) => refused,
         };
         let now = self.shared.now();
@@ -60,6 +60,42 @@ impl Worker {
         }
     }
 
+    async fn try_start(&mut self, index: usize, container: &Container) -> Result<(), Refused> {
+        let image = self.image(container).await?;
+        if let Some(life) = self.life.containers.get_mut(index) {
+            life.image_id = image.id();
+        }
+        let (launch, ready) = self.prepare(container, &image).await?;
+        self.tell_of_compromises(container, &image, &launch).await;
+        let launched = self.launch(index, container, &image, launch, &ready).await;
+        launched.map_err(|error| Refused::Cannot { reason: "StartError", message: error.to_string() })
+    }
+
+    /// What the container's image stands for.
+    async fn image(&self, container: &Container) -> Result<Image, Refused> {
+        let name = container.image.clone().unwrap_or_default();
+        let images = self.shared.images.clone();
+        let resolve = {
+            let name = name.clone();
+            tokio::task::spawn_blocking(move || images.resolve(&name))
+        };
+        let found = match resolve.await {
+            Ok(found) => found.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let image = found.map_err(|error| {
+            let message = format!("Failed to pull image \"{name}\": {error}");
+            Refused::Later { reason: "ErrImagePull", note: Note::FailedPull { message }, message: error }
+        })?;
+        let never = container.image_pull_policy.as_deref() == Some("Never");
+        if never && image == Image::Host(WhyHost::Unknown) {
+            let message = format!("Container image \"{name}\" is not present with pull policy of Never");
+            let note = Note::NeverPull { message: message.clone() };
+            return Err(Refused::Later { reason: "ErrImageNeverPull", note, message });
+        }
+        Ok(image)
+    }
+
     /// Everything a container needs before its process: objects, volumes, the plan.
     async fn prepare(
         &self,
@@ -72,15 +108,20 @@ impl Worker {
             note: Note::FailedMount { message: message.clone() },
             message,
         };
-        let found = sources::collect(&shared.client, &self.pod, &shared.claims).await;
+        let pod = self.with_access().await;
+        let pod = pod.map_err(|error| mount(format!("reading the pod's ServiceAccount: {error}")))?;
+        let found = sources::collect(&shared.client, &pod, &shared.claims).await;
         let sources = found.map_err(|error| mount(format!("reading what the pod refers to: {error}")))?;
-        let defaults = shared.environment(&self.pod);
+        let (defaults, runtime) = (shared.service_env(), shared.runtime_env(&self.pod));
+        // Containers are planned from the pod that has its account's volume.
+        let container = all_containers(&pod).find(|other| other.name == container.name).unwrap_or(container);
         let context = Context {
-            pod: &self.pod,
+            pod: &pod,
             sources: &sources,
             node: &shared.options.node_name,
             capacity: shared.capacity,
             defaults: &defaults,
+            runtime: &runtime,
         };
         let plans = plan::volumes(&context, shared.options.allow_host_path);
         let plans = plans.map_err(|error| mount(error.to_string()))?;
@@ -93,9 +134,49 @@ impl Worker {
             Refusal::NoCommand(message) => Refused::Cannot { reason: "ContainerCannotRun", message },
         })?;
         let directory = shared.home(&self.uid).join("volumes");
-        let ready = tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans)).await;
+        let gift = self.volume_group().map(|group| Gift { group, claims: shared.claims.directory.clone() });
+        let ready =
+            tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans, gift.as_ref())).await;
         let ready = ready.map_err(io::Error::other).flatten();
         Ok((launch, ready.map_err(|error| mount(format!("setting up volumes: {error}")))?))
+    }
+
+    /// The pod, with what it needs to talk to the API server, if there is one to talk to and a place to put it.
+    async fn with_access(&self) -> Result<Pod, kube::Error> {
+        let shared = &self.shared;
+        if shared.options.service.is_none() || !shared.isolation.mount {
+            return Ok(self.pod.clone());
+        }
+        let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+        let account = account.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let api: Api<ServiceAccount> = Api::namespaced(shared.client.clone(), &namespace);
+        Ok(access::with_access(&self.pod, api.get_opt(&account).await?.as_ref()))
+    }
+
+    /// The machine's number of the group that volumes are given to; `None` where it cannot be, or need not.
+    fn volume_group(&self) -> Option<u32> {
+        let group = self.pod.spec.as_ref().and_then(identity::fs_group)?;
+        match u32::try_from(group).ok().filter(|_| self.shared.isolation.groups)? {
+            0 => Some(nix::unistd::getegid().as_raw()),
+            group => group.checked_add(GROUP_BASE),
+        }
+    }
+
+    /// What the machine does otherwise than the pod asks, each said once.
+    async fn tell_of_compromises(&mut self, container: &Container, image: &Image, launch: &Launch) {
+        let name = container.image.clone().unwrap_or_default();
+        match image {
+            Image::Host(why) if self.told.insert("image") => {
+                self.note(Note::ImageIgnored { image: name, why: *why }).await;
+            }
+            Image::Unpacked(_) => self.note(Note::Pulled { image: name }).await,
+            Image::Host(_) | Image::Own { .. } => {}
+        }
+        let groups = !launch.identity.groups.is_empty();
+        if groups && !self.shared.isolation.groups && self.told.insert("groups") {
+            self.note(Note::GroupsIgnored).await;
+        }
     }
 
     async fn launch(
@@ -106,14 +187,12 @@ impl Worker {
         launch: Launch,
         ready: &BTreeMap<String, Ready>,
     ) -> Result<(), crate::process::Error> {
-        if *image == Image::Host && !std::mem::replace(&mut self.image_ignored_told, true) {
-            self.note(Note::ImageIgnored { image: container.image.clone().unwrap_or_default() }).await;
-        }
-        let spec = self.spec(&container.name, &launch, ready).await?;
+        let mut spec = self.spec(&container.name, image, &launch, ready).await?;
         let id = self.id(index);
         let restarts = self.restarts(index);
         let mut record = Record {
             id: id.clone(),
+            image_id: image.id(),
             restarts,
             ends_in_row: self.life.containers.get(index).map_or(0, |c| c.ends_in_row),
             started_at: self.shared.now(),
@@ -123,34 +202,81 @@ impl Worker {
         // On disk before anything runs: after a crash in between, the container counts as begun.
         self.records.write(&container.name, &record)?;
         let writer = self.shared.logs.writer(&self.uid, &container.name, restarts)?;
+        let cgroup = self.limit(&mut spec, &container.name, restarts, &launch).await?;
         self.note(Note::Created { container: container.name.clone() }).await;
-        let mut process = self.shared.spawner.start(&spec, writer).await?;
+        let mut process = match self.shared.spawner.start(&spec, writer).await {
+            Ok(process) => process,
+            Err(error) => {
+                leave(cgroup).await;
+                return Err(error);
+            }
+        };
         record.process = Process::of(process.handle.pid);
         self.records.write(&container.name, &record)?;
         self.running.insert(index, (process.handle.clone(), launch));
         self.life.started(index, id, record.started_at);
-        self.waits.spawn(async move { (index, process.wait().await) });
+        self.waits.spawn(async move {
+            let code = process.wait().await;
+            Ended { index, code, oom_killed: leave(cgroup).await }
+        });
         self.note(Note::Started { container: container.name.clone() }).await;
         Ok(())
+    }
+
+    /// Limits of the container as a whole, where the machine keeps them.
+    async fn limit(
+        &self,
+        spec: &mut ContainerSpec,
+        name: &str,
+        restarts: u32,
+        launch: &Launch,
+    ) -> io::Result<Option<Cgroup>> {
+        let Ok(cgroups) = &self.shared.cgroups else { return Ok(None) };
+        let limits = Limits { memory_bytes: launch.memory_bytes, cpu_milli: launch.cpu_milli };
+        let (cgroups, name) = (cgroups.clone(), format!("{}-{name}-{restarts}", self.uid));
+        let made = tokio::task::spawn_blocking(move || cgroups.make(&name, &limits)).await;
+        let cgroup = made.map_err(io::Error::other).flatten()?;
+        spec.memory_bytes = None;
+        spec.cgroup_procs = Some(cgroup.procs());
+        Ok(Some(cgroup))
     }
 
     async fn spec(
         &self,
         name: &str,
+        image: &Image,
         launch: &Launch,
         ready: &BTreeMap<String, Ready>,
     ) -> io::Result<ContainerSpec> {
         let shared = &self.shared;
-        let home = shared.home(&self.uid);
-        let (root, message) = (home.join("roots").join(name), self.message_path(name));
-        let fresh = root.clone();
-        let empty = tokio::task::spawn_blocking(move || {
-            remove_dir(&fresh)?;
-            std::fs::create_dir_all(&fresh)?;
-            std::fs::create_dir_all(message.parent().unwrap_or(&fresh))?;
-            std::fs::write(&message, "")
+        let place = shared.home(&self.uid).join("roots").join(name);
+        let message = self.message_path(name);
+        let files = image.unpacked().map(|image| image.directory.clone());
+        let image = files.as_ref().map(|lower| match shared.isolation.overlay {
+            true => ImageRoot::Overlay {
+                lower: lower.clone(),
+                upper: place.join("upper"),
+                work: place.join("work"),
+            },
+            false => ImageRoot::Copied,
         });
-        empty.await.map_err(io::Error::other).flatten()?;
+        let root = place.join("root");
+        let fresh = {
+            let (image, root) = (image.clone(), root.clone());
+            move || {
+                remove_dir(&place)?;
+                for directory in ["root", "upper", "work"] {
+                    std::fs::create_dir_all(place.join(directory))?;
+                }
+                std::fs::create_dir_all(message.parent().unwrap_or(&place))?;
+                std::fs::write(&message, "")?;
+                match (files, image) {
+                    (Some(files), Some(ImageRoot::Copied)) => rootfs::copy(&files, &root),
+                    (Some(_) | None, Some(ImageRoot::Overlay { .. } | ImageRoot::Copied) | None) => Ok(()),
+                }
+            }
+        };
+        tokio::task::spawn_blocking(fresh).await.map_err(io::Error::other).flatten()?;
         let mut binds: Vec<Bind> = launch
             .mounts
             .iter()
@@ -166,6 +292,7 @@ impl Worker {
             let target = PathBuf::from(&launch.termination_path);
             binds.push(Bind { source: self.message_path(name), sub_path: None, target, read_only: false });
         }
+        let identity = &launch.identity;
         Ok(ContainerSpec {
             runner: std::process::id().cast_signed(),
             executable: shared.options.own_executable.clone(),
@@ -173,12 +300,32 @@ impl Worker {
             argv: launch.argv.clone(),
             env: launch.env.clone(),
             working_dir: PathBuf::from(&launch.working_dir),
-            hostname: self.pod.name_any(),
+            hostname: hostname(&self.pod),
             root,
+            image,
             binds,
             read_only_root: launch.read_only_root,
             memory_bytes: launch.memory_bytes,
-            user: launch.user,
+            cgroup_procs: None,
+            user: identity.user,
+            group: identity.group,
+            groups: identity.groups.clone(),
         })
     }
+}
+
+fn all_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.iter();
+    spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+}
+
+/// Removes an ended container's cgroup; whether something in it was killed for want of memory.
+async fn leave(cgroup: Option<Cgroup>) -> bool {
+    let Some(cgroup) = cgroup else { return false };
+    let left = tokio::task::spawn_blocking(move || {
+        let oom_killed = cgroup.oom_killed();
+        cgroup.remove();
+        oom_killed
+    });
+    left.await.unwrap_or(false)
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{World, main, phase, spec};
 
 /// Whether the Node claims something.
-async fn claims(world: &World, what: &str) -> bool {
+pub(crate) async fn claims(world: &World, what: &str) -> bool {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let node = nodes.get("pawl").await.unwrap();
     let text = node.annotations()["pawl.dev/isolation"].clone();
@@ -81,6 +81,36 @@ async fn a_link_in_a_volume_leads_nowhere_outside_it() {
     let pod = world.over("p").await;
     assert_eq!(phase(Some(&pod)), Some("Failed"));
     assert_eq!(crate::terminated(&pod).reason.as_deref(), Some("StartError"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_root_leaves_volumes_writable() {
+    let world = World::new();
+    let script = "echo x 2>/dev/null > /tmp/x && echo WRITES ROOT; echo x > /s/x && echo y > /dev/termination-log && cat /s/x";
+    let mut pod = spec(
+        json!({"command": ["/bin/sh", "-c", script], "securityContext": {"readOnlyRootFilesystem": true},
+        "volumeMounts": [{"name": "s", "mountPath": "/s"}]}),
+    );
+    pod["volumes"] = json!([{"name": "s", "emptyDir": {}}]);
+    world.pod("p", pod).await;
+    let pod = world.over("p").await;
+    if claims(&world, "private root view").await {
+        assert_eq!(world.log(&pod).await, "x\n");
+        assert_eq!(crate::terminated(&pod).message.as_deref(), Some("y\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_says_how_limits_are_kept() {
+    let world = World::new();
+    world.script("p", "exit 0").await;
+    world.over("p").await;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let node = nodes.get("pawl").await.unwrap();
+    let limits = node.annotations()["pawl.dev/limits"].clone();
+    assert!(limits.contains("cgroup v2") && limits.contains("memory"), "{limits}");
+    let ready = node.status.unwrap().conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
+    assert!(ready.message.unwrap().contains(&limits));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@
 )]
 
 mod faults;
+mod images;
 mod isolation;
 mod pods;
 
@@ -158,6 +159,12 @@ fn start(
         runner.run(stopped).await.unwrap();
     });
     (logs, stop, task)
+}
+
+/// What this machine gives.
+async fn detected() -> Isolation {
+    let scratch = tempfile::tempdir().unwrap();
+    Isolation::detect(&container_executable(), &[], scratch.path()).await.unwrap()
 }
 
 /// The hidden entry point, built beside the tests.

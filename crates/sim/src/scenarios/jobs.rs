@@ -96,7 +96,7 @@ pub(super) fn all() -> Vec<Scenario> {
             about: "a Job deleted while it runs takes its pods along",
             own_kinds: false,
             timed: false,
-            stalls: false,
+            stalls: true,
             alone: false,
             github: None,
             machines,

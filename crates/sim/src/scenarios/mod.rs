@@ -3,7 +3,10 @@
 mod deploy;
 mod garbage;
 mod git;
+mod items;
 mod jobs;
+mod remedy;
+mod tekton;
 mod workflows;
 mod workloads;
 
@@ -11,10 +14,20 @@ use crate::scenario::Scenario;
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
-    [garbage::all(), jobs::all(), workflows::all(), workloads::all(), git::all(), deploy::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        garbage::all(),
+        jobs::all(),
+        workflows::all(),
+        workloads::all(),
+        git::all(),
+        deploy::all(),
+        items::all(),
+        remedy::all(),
+        tekton::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 pub fn find(name: &str) -> Option<Scenario> {

@@ -1,7 +1,7 @@
 //! Who may know whom?
 //!
 //! ```text
-//! api ◀─ machines ◀─ engine ◀─ { integrations, actions, runner, dashboard } ◀─ cli
+//! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, actions, runner, dashboard } ◀─ cli
 //! apiserver: none of ours        sim: everything but cli        tidy: api, to print what it generates
 //! ```
 
@@ -25,18 +25,40 @@ const ROOMS: &[Room] = &[
     room("machines", &["api"], &[]),
     room("engine", &["api", "machines"], &["apiserver"]),
     room("integrations", &["api", "machines", "engine"], &["apiserver"]),
+    room("ledger", &["api", "machines", "engine"], &["apiserver"]),
     room("actions", &["api", "machines", "engine"], &["apiserver"]),
     room("runner", &["api", "machines", "engine"], &["apiserver"]),
     room("dashboard", &["api", "machines", "engine"], &["apiserver"]),
     room("apiserver", &[], &[]),
     room(
         "sim",
-        &["api", "machines", "engine", "integrations", "actions", "runner", "dashboard", "apiserver"],
+        &[
+            "api",
+            "machines",
+            "engine",
+            "integrations",
+            "ledger",
+            "actions",
+            "runner",
+            "dashboard",
+            "apiserver",
+        ],
         &[],
     ),
     room(
         "cli",
-        &["api", "machines", "engine", "integrations", "actions", "runner", "dashboard", "apiserver", "sim"],
+        &[
+            "api",
+            "machines",
+            "engine",
+            "integrations",
+            "ledger",
+            "actions",
+            "runner",
+            "dashboard",
+            "apiserver",
+            "sim",
+        ],
         &[],
     ),
     room("tidy", &["api"], &[]),

@@ -261,6 +261,28 @@ pub(crate) const PRIORITY_CLASS: &[Builtin] = &[
         json!(o["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority"))
     }),
 ];
+pub(crate) const ADMISSION_POLICY: &[Builtin] = &[
+    ("Validations", "integer", 0, |o, _| json!(count(&o["spec"]["validations"]))),
+    ("ParamKind", "string", 0, |o, _| {
+        let kind = &o["spec"]["paramKind"];
+        let both = kind["apiVersion"].as_str().zip(kind["kind"].as_str());
+        json!(both.map_or("<unset>".to_owned(), |(version, kind)| format!("{version}/{kind}")))
+    }),
+    AGE,
+];
+pub(crate) const ADMISSION_BINDING: &[Builtin] = &[
+    ("PolicyName", "string", 0, |o, _| o["spec"]["policyName"].clone()),
+    ("ParamRef", "string", 0, |o, _| {
+        let reference = &o["spec"]["paramRef"];
+        json!(match (reference["namespace"].as_str(), reference["name"].as_str()) {
+            (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+            (None, Some(name)) => format!("*/{name}"),
+            (_, None) if reference.is_null() => "<unset>".to_owned(),
+            (_, None) => "*".to_owned(),
+        })
+    }),
+    AGE,
+];
 pub(crate) const EVENT: &[Builtin] = &[
     ("Last Seen", "string", 0, |o, now| {
         seen(

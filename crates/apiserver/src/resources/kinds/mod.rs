@@ -1,18 +1,22 @@
 //! Where do built-in kinds differ beyond what a table can say?
 
+mod admission;
 mod data;
 mod job;
 mod pod;
 mod rbac;
+mod service;
 mod workload;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+pub(super) use admission::{POLICY, POLICY_BINDING};
 pub(super) use data::{CONFIG_MAP, SECRET};
 pub(super) use job::{CRON_JOB, JOB};
 pub(super) use pod::POD;
 pub(super) use rbac::{BINDING, CLUSTER_BINDING, CLUSTER_ROLE, ROLE};
+pub(super) use service::SERVICE;
 pub(super) use workload::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 use super::crd;
@@ -141,23 +145,6 @@ pub(crate) const CLAIM: Hooks = Hooks {
         }
     },
     create: |object, _| set(object, "status", json!({"phase": "Pending"})),
-    ..NONE
-};
-
-pub(crate) const SERVICE: Hooks = Hooks {
-    default: |object| {
-        let Some(spec) = object.get_mut("spec") else { return };
-        fill(spec, "type", json!("ClusterIP"));
-        fill(spec, "sessionAffinity", json!("None"));
-        if spec["type"] != "ExternalName" {
-            fill(spec, "internalTrafficPolicy", json!("Cluster"));
-        }
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            fill(port, "protocol", json!("TCP"));
-            let number = port["port"].clone();
-            fill(port, "targetPort", number);
-        }
-    },
     ..NONE
 };
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use pawl_engine::{Engine, Outside, health};
 use pawl_integrations::github::transport;
+use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -33,9 +34,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     logging::start(&args.logging, "warn")?;
     let client = cluster::for_controllers(Some(&args.kubeconfig)).await?;
-    let ports = Ports::new(&client, transport::https()?);
+    let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client)
-        .machines(doors::machines(SYSTEM))
+        .machines(doors::machines(SYSTEM, OWN_IMAGE))
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
         .build()?;
     ports.measure(engine.metrics());

@@ -6,7 +6,7 @@ use pawl_api::meta::reference::NamedRef;
 use serde_json::{Map, Value as Json, json};
 
 use super::schema::{Library, violations};
-use super::{Blueprint, ImportDefinition, Problem, What, yaml};
+use super::{Blueprint, Fault, ImportDefinition, Problem, What, yaml};
 
 /// What an Installation brings, by the names of the blueprint.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,14 +50,17 @@ impl Blueprint {
         let is_wanted = wanted.required && wanted.within.as_ref().is_none_or(|other| has(imports, other));
         if !has(imports, &wanted.name) {
             if is_wanted && wanted.default.is_none() {
-                problems.push(Problem::new(place, "is required, and the Installation does not import it"));
+                let message = "is required, and the Installation does not import it";
+                problems.push(Problem::of(Fault::ImportMissing, place, message));
             }
             return;
         }
         let target = imports.targets.get(&wanted.name);
+        let wrong = |message: &str| Problem::of(Fault::ImportInvalid, &place, message);
         match (&wanted.what, imports.data.get(&wanted.name), target) {
             (What::Data { schema }, Some(value), _) => {
-                problems.extend(self.violations(&place, schema, value))
+                let found = self.violations(&place, schema, value).into_iter();
+                problems.extend(found.map(|problem| Problem { fault: Fault::ImportInvalid, ..problem }));
             }
             (What::Target { target_type }, _, Some(ImportedTargets::One(target))) => {
                 problems.extend(wrong_type(&place, target_type.as_deref(), target));
@@ -67,13 +70,9 @@ impl Blueprint {
                     targets.iter().filter_map(|target| wrong_type(&place, target_type.as_deref(), target));
                 problems.extend(wrong);
             }
-            (What::Data { .. }, None, _) => {
-                problems.push(Problem::new(place, "must be data, and is a target"))
-            }
-            (What::Target { .. }, _, _) => problems.push(Problem::new(place, "must be one target")),
-            (What::TargetList { .. }, _, _) => {
-                problems.push(Problem::new(place, "must be a list of targets"))
-            }
+            (What::Data { .. }, None, _) => problems.push(wrong("must be data, and is a target")),
+            (What::Target { .. }, _, _) => problems.push(wrong("must be one target")),
+            (What::TargetList { .. }, _, _) => problems.push(wrong("must be a list of targets")),
         }
     }
 
@@ -121,7 +120,8 @@ fn wrong_type(place: &str, wanted: Option<&str>, target: &ImportedTarget) -> Opt
     let found = target.type_().unwrap_or_default();
     let name = &target.reference.name;
     (found != wanted).then(|| {
-        Problem::new(
+        Problem::of(
+            Fault::ImportInvalid,
             place,
             format_args!("the Target {name:?} must be of type {wanted:?}, and is of type {found:?}"),
         )

@@ -15,7 +15,7 @@ mod reading;
 mod render;
 mod schema;
 pub mod template;
-mod yaml;
+pub(in crate::deploy) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +25,7 @@ use serde_json::{Map, Value as Json};
 
 pub use imports::{ImportedTarget, ImportedTargets, Imports};
 pub use nested::{Sibling, Subinstallation, order};
+pub(super) use nested::{Sort, exported, imported, indexed};
 pub use render::{ExportInputs, ExportedTarget, Exports};
 
 use reading::Reading;
@@ -34,14 +35,32 @@ use template::Template;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Problem {
+    pub fault: Fault,
     /// The file or template, and the field in it.
     pub place: String,
     pub message: String,
 }
 
+/// Who is to mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Whoever wrote the blueprint.
+    Blueprint,
+    /// The same, in a template: what it says, or what it makes of these imports.
+    Template,
+    /// Whoever wrote the Installation: something is not imported …
+    ImportMissing,
+    /// … or is not as the blueprint wants it.
+    ImportInvalid,
+}
+
 impl Problem {
     fn new(place: impl Into<String>, message: impl fmt::Display) -> Self {
-        Self { place: place.into(), message: message.to_string() }
+        Self { fault: Fault::Blueprint, place: place.into(), message: message.to_string() }
+    }
+
+    fn of(fault: Fault, place: impl Into<String>, message: impl fmt::Display) -> Self {
+        Self { fault, ..Self::new(place, message) }
     }
 }
 
@@ -245,7 +264,8 @@ fn read_executions(
         let place = format!("{field}[{index}]");
         let Some(entry) = reading.map(&place, entry) else { continue };
         reading.only(&place, entry, &["name", "type", "file", "template"]);
-        let Some(name) = reading.required_text(&place, entry, "name") else { continue };
+        // Landscaper does without a name, and so do some of its users.
+        let name = reading.text(&place, entry, "name").unwrap_or_else(|| place.clone());
         match reading.required_text(&place, entry, "type").as_deref() {
             Some("GoTemplate") => {}
             Some(other) => {
@@ -275,7 +295,7 @@ fn read_executions(
         };
         match Template::parse(&name, &text) {
             Ok(template) => templates.push(template),
-            Err(error) => reading.problem(&place, error),
+            Err(error) => reading.fault(Fault::Template, &place, error),
         }
     }
     templates

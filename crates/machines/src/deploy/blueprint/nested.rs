@@ -1,14 +1,14 @@
 //! Which sub-Installations does a blueprint have, and which sibling waits for which?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pawl_api::deploy::InstallationSpec;
-use pawl_api::deploy::installation::{Exports, Filesystem, Imports as SpecImports};
+use pawl_api::deploy::installation::{Exports, Filesystem, Imports as SpecImports, MAX_SUBINSTALLATIONS};
 use serde_json::{Map, Value as Json, json};
 
-use super::imports::Imports;
+use super::imports::{ImportedTargets, Imports};
 use super::reading::Reading;
-use super::{Blueprint, Checked, Problem, yaml};
+use super::{Blueprint, Checked, Problem, What, yaml};
 use crate::dag;
 
 /// A child Installation as the blueprint wants it.
@@ -40,7 +40,7 @@ impl Blueprint {
         let mut children = Vec::new();
         for (index, entry) in self.subinstallations.iter().enumerate() {
             let field = format!("subinstallations[{index}]");
-            children.extend(self.read_entry(&mut all, &field, entry));
+            children.extend(self.read_entry(&mut all, &field, entry, imports));
         }
         if !self.subinstallation_executions.is_empty() {
             let problems = self.check_imports(imports);
@@ -53,13 +53,19 @@ impl Blueprint {
                 if let Some(found) = self.rendered(&mut reading, execution, &bindings, "subinstallations") {
                     for (index, entry) in reading.list("subinstallations", Some(&found)).iter().enumerate() {
                         let field = format!("subinstallations[{index}]");
-                        children.extend(self.read_entry(&mut reading, &field, entry));
+                        children.extend(self.read_entry(&mut reading, &field, entry, imports));
                     }
                 }
-                all.problems.extend(reading.problems);
-                all.warnings.extend(reading.warnings);
+                all.absorb(reading);
             }
         }
+        if children.len() > MAX_SUBINSTALLATIONS {
+            let count = children.len();
+            let message = format_args!("{count} are more than the {MAX_SUBINSTALLATIONS} that are allowed");
+            all.problem("subinstallations", message);
+            return all.finish(children);
+        }
+        self.check_names(&mut all, &children);
         if let Err(problems) = order(children.iter().map(Sibling::from)) {
             all.problems.extend(problems);
         }
@@ -67,10 +73,16 @@ impl Blueprint {
     }
 
     /// Either the template itself, or `file`, which holds one.
-    fn read_entry(&self, reading: &mut Reading, field: &str, entry: &Json) -> Option<Subinstallation> {
+    fn read_entry(
+        &self,
+        reading: &mut Reading,
+        field: &str,
+        entry: &Json,
+        imports: &Imports,
+    ) -> Option<Subinstallation> {
         let map = reading.map(field, entry)?;
         let Some(path) = reading.text(field, map, "file") else {
-            return read_child(reading, field, map);
+            return read_child(reading, field, map, imports);
         };
         let Some(text) = self.files.file(&path) else {
             reading.problem(field, format_args!("the blueprint has no file {path:?}"));
@@ -79,16 +91,51 @@ impl Blueprint {
         let mut inner = Reading::new(path);
         let child = match yaml::read(text) {
             Ok(document) => {
-                inner.map("", &document).cloned().and_then(|map| read_child(&mut inner, "", &map))
+                inner.map("", &document).cloned().and_then(|map| read_child(&mut inner, "", &map, imports))
             }
             Err(error) => {
                 inner.problem("", error);
                 None
             }
         };
-        reading.problems.extend(inner.problems);
-        reading.warnings.extend(inner.warnings);
+        reading.absorb(inner);
         child
+    }
+
+    /// A child sees what this blueprint imports and what its siblings export, and nothing else.
+    fn check_names(&self, reading: &mut Reading, children: &[Subinstallation]) {
+        let siblings: Vec<Sibling<'_>> = children.iter().map(Sibling::from).collect();
+        let theirs: BTreeSet<(Sort, &str)> = siblings.iter().flat_map(exported).collect();
+        let ours = |(sort, name): (Sort, &str)| {
+            self.imports.iter().any(|import| {
+                let is_data = matches!(import.what, What::Data { .. });
+                import.name == name && is_data == (sort == Sort::Data)
+            })
+        };
+        for sibling in &siblings {
+            let name = sibling.name;
+            for what in exported(sibling).filter(|what| ours(*what)) {
+                let message = format_args!("{name:?} exports {what}, which is an import", what = Shown(what));
+                reading.problem("subinstallations", message);
+            }
+            let unknown = imported(sibling).map(|(sort, other)| (sort, indexed(other).0));
+            for what in unknown.filter(|what| !theirs.contains(what) && !ours(*what)) {
+                let message = format_args!(
+                    "{name:?} imports {what}, which the blueprint does not import and no sibling exports",
+                    what = Shown(what)
+                );
+                reading.problem("subinstallations", message);
+            }
+        }
+    }
+}
+
+/// `name[2]`: one of a list of targets.
+pub(in crate::deploy) fn indexed(name: &str) -> (&str, Option<usize>) {
+    let parts = name.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+    match parts.and_then(|(list, index)| Some((list, index.parse().ok()?))) {
+        Some((list, index)) => (list, Some(index)),
+        None => (name, None),
     }
 }
 
@@ -126,17 +173,31 @@ pub fn order<'a>(siblings: impl IntoIterator<Item = Sibling<'a>>) -> Result<Vec<
 
 /// Data and targets have names of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+pub(in crate::deploy) enum Sort {
     Data,
     Target,
 }
 
-fn exported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
+/// For people.
+struct Shown<'a>((Sort, &'a str));
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sort = match self.0.0 {
+            Sort::Data => "data",
+            Sort::Target => "target",
+        };
+        write!(f, "the {sort} {:?}", self.0.1)
+    }
+}
+
+pub(in crate::deploy) fn exported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
     let data = sibling.exports.data.iter().map(|export| (Sort::Data, export.data_ref.as_str()));
     data.chain(sibling.exports.targets.iter().map(|export| (Sort::Target, export.target.as_str())))
 }
 
-fn imported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
+/// What it takes from its scope.
+pub(in crate::deploy) fn imported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
     let data = sibling.imports.data.iter().filter_map(|import| import.data_ref.as_deref());
     let one = sibling.imports.targets.iter().filter_map(|import| import.target.as_deref());
     let several = sibling.imports.targets.iter().filter_map(|import| import.targets.as_ref()).flatten();
@@ -144,7 +205,12 @@ fn imported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> 
     data.map(|name| (Sort::Data, name)).chain(targets.map(|name| (Sort::Target, name)))
 }
 
-fn read_child(reading: &mut Reading, field: &str, child: &Map<String, Json>) -> Option<Subinstallation> {
+fn read_child(
+    reading: &mut Reading,
+    field: &str,
+    child: &Map<String, Json>,
+    imports: &Imports,
+) -> Option<Subinstallation> {
     reading.only(
         field,
         child,
@@ -153,7 +219,8 @@ fn read_child(reading: &mut Reading, field: &str, child: &Map<String, Json>) -> 
     let name = reading.required_text(field, child, "name");
     let filesystem = read_filesystem(reading, &format!("{field}.blueprint"), child.get("blueprint"));
     let as_there = "as in the spec of an Installation";
-    let imports = reading.typed(field, child, "imports", as_there);
+    let spelled_out = with_lists(reading, field, child, imports);
+    let imports = reading.typed(field, &spelled_out, "imports", as_there);
     let exports = reading.typed(field, child, "exports", as_there);
     let automatic_reconcile = reading.typed(field, child, "automaticReconcile", as_there);
     let blueprint = json!({"blueprint": {"inline": {"filesystem": filesystem?.0}}});
@@ -163,6 +230,33 @@ fn read_child(reading: &mut Reading, field: &str, child: &Map<String, Json>) -> 
         name: name?,
         spec: InstallationSpec { imports, exports, automatic_reconcile, ..spec },
     })
+}
+
+/// `targetListRef` hands a list of targets on: in an Installation it is the list of its members.
+fn with_lists(
+    reading: &mut Reading,
+    field: &str,
+    child: &Map<String, Json>,
+    imports: &Imports,
+) -> Map<String, Json> {
+    let mut child = child.clone();
+    let entries = child.get_mut("imports").and_then(|imports| imports.get_mut("targets"));
+    for (index, entry) in entries.and_then(Json::as_array_mut).into_iter().flatten().enumerate() {
+        let Some(entry) = entry.as_object_mut() else { continue };
+        let Some(list) = entry.remove("targetListRef") else { continue };
+        let list = list.as_str().unwrap_or_default();
+        match imports.targets.get(list) {
+            Some(ImportedTargets::List(targets)) => {
+                let members: Vec<String> = (0..targets.len()).map(|at| format!("{list}[{at}]")).collect();
+                entry.insert("targets".to_owned(), members.into());
+            }
+            Some(ImportedTargets::One(_)) | None => {
+                let field = format!("{field}.imports.targets[{index}].targetListRef");
+                reading.problem(&field, format_args!("no list of targets is imported as {list:?}"));
+            }
+        }
+    }
+    child
 }
 
 /// `{filesystem}` as in templates, or `{inline: {filesystem}}` as in Installations.
@@ -187,6 +281,7 @@ fn read_filesystem(reading: &mut Reading, field: &str, blueprint: Option<&Json>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deploy::blueprint::imports::tests::imports;
     use crate::deploy::blueprint::tests::files;
 
     fn child(name: &str, imports: &[&str], exports: &[&str]) -> Json {
@@ -202,9 +297,12 @@ mod tests {
     }
 
     fn children(list: &Json, more: &Json) -> Checked<Vec<Subinstallation>> {
-        let mut tree = json!({"blueprint.yaml": json!({"subinstallations": list}).to_string()});
+        let wanted = json!([{"name": "outside"}, {"name": "cluster", "type": "target"},
+            {"name": "clusters", "type": "targetList"}]);
+        let blueprint = json!({"imports": wanted, "subinstallations": list});
+        let mut tree = json!({"blueprint.yaml": blueprint.to_string()});
         tree.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Blueprint::read(&files(&tree)).unwrap().0.subinstallations(&Imports::default())
+        Blueprint::read(&files(&tree)).unwrap().0.subinstallations(&imports())
     }
 
     fn problems(list: &Json) -> Vec<String> {
@@ -243,6 +341,33 @@ mod tests {
                 "subinstallations: \"b\" is there more than once"
             ]
         );
+    }
+
+    #[test]
+    fn what_a_child_imports_is_in_its_scope_or_told() {
+        let list = json!([child("a", &["nope"], &["outside"])]);
+        assert_eq!(
+            problems(&list),
+            [
+                "blueprint.yaml: subinstallations: \"a\" exports the data \"outside\", which is an import",
+                "blueprint.yaml: subinstallations: \"a\" imports the data \"nope\", which the blueprint does not \
+                 import and no sibling exports",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_list_of_targets_is_handed_on_by_its_members() {
+        let mut one = child("a", &[], &[]);
+        one["imports"]["targets"] = json!([{"name": "all", "targetListRef": "clusters"},
+            {"name": "first", "target": "clusters[0]"}]);
+        let (found, _) = children(&json!([one]), &json!({})).unwrap();
+        let targets = &found[0].spec.imports.targets;
+        assert_eq!(targets[0].targets.as_deref().unwrap(), ["clusters[0]", "clusters[1]"]);
+        one["imports"]["targets"] = json!([{"name": "all", "targetListRef": "cluster"}]);
+        assert!(problems(&json!([one]))[0].contains("no list of targets is imported as \"cluster\""));
+        assert_eq!(indexed("a[1]"), ("a", Some(1)));
+        assert_eq!(indexed("a[b]"), ("a[b]", None));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
-use super::{Checked, Problem, Warning};
+use super::{Checked, Fault, Problem, Warning};
 
 /// What was found wrong or strange in one document so far.
 #[derive(Debug)]
@@ -25,8 +25,18 @@ impl Reading {
     }
 
     pub(super) fn problem(&mut self, field: &str, message: impl fmt::Display) {
+        self.fault(Fault::Blueprint, field, message);
+    }
+
+    pub(super) fn fault(&mut self, fault: Fault, field: &str, message: impl fmt::Display) {
         let place = self.place(field);
-        self.problems.push(Problem::new(place, message));
+        self.problems.push(Problem::of(fault, place, message));
+    }
+
+    /// Takes over what another reading found.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.problems.extend(other.problems);
+        self.warnings.extend(other.warnings);
     }
 
     pub(super) fn warning(&mut self, field: &str, message: impl fmt::Display) {

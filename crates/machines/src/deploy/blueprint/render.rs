@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use super::imports::{ImportedTargets, Imports};
 use super::reading::Reading;
 use super::template::{Options, Template};
-use super::{Blueprint, Checked, Problem, What, yaml};
+use super::{Blueprint, Checked, Fault, Problem, What, yaml};
 use crate::dag;
 
 /// What export templates see.
@@ -57,7 +57,7 @@ impl Blueprint {
                     items.extend(read_item(&mut reading, &format!("deployItems[{index}]"), item, imports));
                 }
             }
-            absorb(&mut all, reading);
+            all.absorb(reading);
         }
         if items.len() > MAX_ITEMS {
             all.problem(
@@ -99,7 +99,7 @@ impl Blueprint {
             if let Some(found) = self.rendered(&mut reading, execution, &bindings, "exports") {
                 rendered.extend(reading.map("exports", &found).cloned().unwrap_or_default());
             }
-            absorb(&mut all, reading);
+            all.absorb(reading);
         }
         let mut exports = Exports::default();
         // Nothing is missing from what could not be rendered.
@@ -127,7 +127,7 @@ impl Blueprint {
             match &export.what {
                 What::Data { schema } => {
                     let wrong = self.violations(&place, schema, value);
-                    for Problem { place, message } in wrong {
+                    for Problem { place, message, .. } in wrong {
                         all.problem(&place, message);
                     }
                     exports.data.insert(export.name.clone(), value.clone());
@@ -154,7 +154,8 @@ impl Blueprint {
             Ok(text) => text,
             Err(error) => {
                 // The error names the template itself, or the file it included.
-                reading.problems.push(Problem::new(format!("rendering {root}"), error));
+                let place = format!("rendering {root}");
+                reading.problems.push(Problem::of(Fault::Template, place, error));
                 return None;
             }
         };
@@ -162,7 +163,8 @@ impl Blueprint {
             Ok(document) => document,
             Err(error) => {
                 // The line itself is not shown: it may hold what came from a Secret (I6).
-                reading.problem("", format_args!("what was rendered is no YAML: {error}"));
+                let message = format_args!("what was rendered is no YAML: {error}");
+                reading.fault(Fault::Template, "", message);
                 return None;
             }
         };
@@ -177,11 +179,6 @@ impl Blueprint {
         }
         found.map(|(_, value)| value.clone())
     }
-}
-
-fn absorb(all: &mut Reading, one: Reading) {
-    all.problems.extend(one.problems);
-    all.warnings.extend(one.warnings);
 }
 
 fn read_item(

@@ -17,12 +17,12 @@ const MAX_DEPTH: usize = 64;
 /// Why a text is no YAML, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub(super) struct YamlError {
-    pub(super) line: usize,
-    pub(super) message: String,
+pub(in crate::deploy) struct YamlError {
+    pub(in crate::deploy) line: usize,
+    pub(in crate::deploy) message: String,
 }
 
-pub(super) fn read(text: &str) -> Result<Json, YamlError> {
+pub(in crate::deploy) fn read(text: &str) -> Result<Json, YamlError> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let line = error.location().map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
         let message = error.without_snippet().to_string();

@@ -5,21 +5,19 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use pawl_api::deploy::execution::MAX_EXPORT_BYTES;
-use pawl_api::deploy::{EXPORT_KEY, ExecutionPhase, ExecutionStatus, labels};
+use pawl_api::deploy::{ExecutionPhase, ExecutionStatus, labels};
 use pawl_api::k8s::SECRET;
+use pawl_api::meta::Reason;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Reason, names};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::report::Report;
 use super::standing::Owned;
-use super::{Observed, remove};
+use super::{Observed, Report, remove};
+use crate::deploy::export_secret;
 use crate::deploy::items::Prepared;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Part, Plan, Step};
+use crate::plan::{Plan, Step};
 use crate::view::View;
 
 /// What one item exported.
@@ -33,8 +31,7 @@ pub(super) struct Exported {
 
 /// Where an Execution's exports are.
 pub(super) fn key(me: &Object) -> Key {
-    let name = names::child(&format!("{}-exports", me.name()), &[me.uid()], 8, names::MAX_SUBDOMAIN);
-    Key::new(me.namespace(), &name)
+    export_secret::key(me, "exports")
 }
 
 pub(super) fn read(view: &dyn View, prepared: &Prepared, owned: &[Owned]) -> Vec<Exported> {
@@ -44,7 +41,7 @@ pub(super) fn read(view: &dyn View, prepared: &Prepared, owned: &[Owned]) -> Vec
     });
     let read = |(owned, reference): (&Owned, &NamedRef)| {
         let key = Key::new(owned.object.namespace(), &reference.name);
-        let value = view.get(&SECRET, &key).map(|secret| value_of(&secret));
+        let value = view.get(&SECRET, &key).map(|secret| export_secret::read(&secret));
         let items = prepared.items.as_ref().ok();
         let planned = items.and_then(|items| items.list.get(items.number(owned.object.name())?));
         let given = planned.map(|item| item.template.name.as_str()).or(owned.object.label(labels::NAME));
@@ -54,17 +51,11 @@ pub(super) fn read(view: &dyn View, prepared: &Prepared, owned: &[Owned]) -> Vec
     exporting.map(read).collect()
 }
 
-fn value_of(secret: &Object) -> Result<Value, String> {
-    let text = secret.raw().pointer(&format!("/data/{EXPORT_KEY}")).and_then(Value::as_str);
-    let text = text.ok_or_else(|| format!("it has no key {EXPORT_KEY}"))?;
-    let bytes = STANDARD.decode(text).map_err(|_| format!("{EXPORT_KEY} is not base64"))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{EXPORT_KEY} is not text"))?;
-    // The problem is told without the text: it may be secret (I6).
-    serde_saphyr::from_str::<Value>(&text).map_err(|_| format!("{EXPORT_KEY} is not YAML"))
-}
-
 /// Collects, and ends the job.
-pub(super) fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<ExecutionStatus> {
+pub(super) fn complete(
+    observed: &Observed,
+    mut report: Report<'_, ExecutionStatus>,
+) -> Plan<ExecutionStatus> {
     let mut all = Map::new();
     for Exported { item, key, value } in &observed.exported {
         match value {
@@ -94,7 +85,8 @@ pub(super) fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<Exec
         return report.fails("Completing", Reason::ExportTooLarge, message);
     }
     let key = key(&observed.me);
-    if let Some(step) = (count > 0).then(|| write(observed, &key, &text)).flatten() {
+    let write = || export_secret::write(&observed.me, &key, observed.collected.as_ref(), &text);
+    if let Some(step) = (count > 0).then(write).flatten() {
         // One of that name may be adopted that says something else: the job ends when the right one is seen.
         return Plan::step(step);
     }
@@ -106,28 +98,6 @@ pub(super) fn complete(observed: &Observed, mut report: Report<'_>) -> Plan<Exec
     };
     let plan = report.moves(ExecutionPhase::Succeeded, Reason::JobFinished, message);
     Plan { steps: step.into_iter().collect(), ..plan }
-}
-
-fn write(observed: &Observed, key: &Key, text: &str) -> Option<Step> {
-    let data = json!({EXPORT_KEY: STANDARD.encode(text)});
-    match &observed.collected {
-        None => Some(Step::Create {
-            kind: SECRET,
-            manifest: json!({
-                "metadata": {"name": key.name, "namespace": key.namespace,
-                    "ownerReferences": [observed.me.controller_reference()]},
-                "type": "Opaque", "data": data,
-            }),
-            adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
-        }),
-        Some(secret) if secret.raw().get("data") == Some(&data) => None,
-        Some(secret) => Some(Step::Patch {
-            target: secret.reference(),
-            resource_version: Some(secret.resource_version().to_owned()),
-            patch: json!({"data": data}),
-            part: Part::Main,
-        }),
-    }
 }
 
 /// What an earlier job exported is no longer so.

@@ -40,7 +40,7 @@ pub(super) fn phase_of(job: &Job) -> (WorkflowPhase, Reason, String) {
 }
 
 /// When a Job was over, as it says itself.
-pub(super) fn ended_at(job: &Job) -> Option<Timestamp> {
+pub(crate) fn ended_at(job: &Job) -> Option<Timestamp> {
     let status = job.status.as_ref()?;
     let failed = status.conditions.iter().flatten().find(|one| one.type_ == "Failed" && one.status == "True");
     let at = status.completion_time.as_ref().or_else(|| failed?.last_transition_time.as_ref());
@@ -48,7 +48,7 @@ pub(super) fn ended_at(job: &Job) -> Option<Timestamp> {
 }
 
 /// What a kubelet says of a container that it cannot get to run.
-pub(super) fn cannot_start(pods: &[Arc<Object>]) -> Option<String> {
+pub(crate) fn cannot_start(pods: &[Arc<Object>]) -> Option<String> {
     const STUCK: [&str; 7] = [
         "ErrImagePull",
         "ImagePullBackOff",
@@ -74,7 +74,7 @@ pub(super) fn cannot_start(pods: &[Arc<Object>]) -> Option<String> {
 }
 
 /// Every container of every Pod, the oldest Pod first.
-pub(super) fn containers(pods: &[Arc<Object>]) -> Vec<Container> {
+pub(crate) fn containers(pods: &[Arc<Object>]) -> Vec<Container> {
     let mut pods: Vec<&Arc<Object>> = pods.iter().collect();
     pods.sort_by_key(|pod| (pod.meta().creation_timestamp.as_ref().map(|at| at.0), pod.name().to_owned()));
     let told = pods.into_iter().filter_map(|pod| Some((pod.name().to_owned(), pod.parse::<Pod>().ok()?)));
@@ -86,7 +86,7 @@ pub(super) fn containers(pods: &[Arc<Object>]) -> Vec<Container> {
 }
 
 /// The container whose end explains the failure: the last that ended badly.
-pub(super) fn culprit(containers: &[Container]) -> Option<&Container> {
+pub(crate) fn culprit(containers: &[Container]) -> Option<&Container> {
     containers.iter().rev().find(|container| container.exit_code.is_some_and(|code| code != 0))
 }
 

@@ -158,11 +158,8 @@ fn targets(
     let mut targets = vec![own.map_err(|error| error.to_string())?];
     let handed_on = template.and_then(|template| template.annotation(TARGETS));
     for (list, whose) in [(me.annotation(TARGETS), "Workflow"), (handed_on, "WorkflowTemplate")] {
-        for raw in
-            list.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|raw| !raw.is_empty())
-        {
-            let target =
-                raw.parse().map_err(|error| format!("annotation {TARGETS} of the {whose}: {error}"))?;
+        let listed = lock::listed(list.unwrap_or_default());
+        for target in listed.map_err(|error| format!("annotation {TARGETS} of the {whose}: {error}"))? {
             if !targets.contains(&target) {
                 targets.push(target);
             }

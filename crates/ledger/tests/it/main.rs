@@ -1,0 +1,6 @@
+//! The ledger on real databases.
+
+mod both;
+mod cluster;
+mod outage;
+mod world;

@@ -1,0 +1,126 @@
+//! Where does a pipeline or task come from: an object of the same namespace, or a bundle?
+//!
+//! A bundle is asked for like anything outside of the API server ([`crate::outside`]); what came back is kept in the
+//! run's status, so it is asked for once.
+
+use pawl_api::meta::Kind;
+use pawl_api::tekton::{PIPELINE, Param, PipelineRef, TASK, TaskRef};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::substitute::plain;
+use crate::failure::Category;
+use crate::object::{Key, Reference};
+use crate::outside::{BundleEntry, Call, Reply};
+use crate::view::Input;
+
+/// A pipeline or task, as far as it is known in this look.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Origin<T> {
+    Found {
+        name: String,
+        labels: Map<String, Value>,
+        spec: Box<T>,
+    },
+    /// To be asked for first.
+    Ask(Call),
+    /// Asked for, and not answered for now: the look is repeated by itself.
+    Later,
+    /// No such object is known. A cache that has not seen it is no proof: to be confirmed.
+    Absent(Reference),
+    /// Nothing that could be run, and why.
+    Refused(String),
+}
+
+/// What a reference says, whichever kind it is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    kind: &'static Kind,
+    name: Option<&'a str>,
+    resolver: Option<&'a str>,
+    params: &'a [Param],
+}
+
+const PIPELINES: &Kind = &PIPELINE;
+const TASKS: &Kind = &TASK;
+
+impl<'a> From<&'a PipelineRef> for Wanted<'a> {
+    fn from(it: &'a PipelineRef) -> Self {
+        let (name, resolver) = (it.name.as_deref(), it.resolver.as_deref());
+        Self { kind: PIPELINES, name, resolver, params: &it.params }
+    }
+}
+
+impl<'a> From<&'a TaskRef> for Wanted<'a> {
+    fn from(it: &'a TaskRef) -> Self {
+        let (name, resolver) = (it.name.as_deref(), it.resolver.as_deref());
+        Self { kind: TASKS, name, resolver, params: &it.params }
+    }
+}
+
+impl Wanted<'_> {
+    /// Finds it, or says what is in the way.
+    pub(crate) fn find<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+        match self.resolver.filter(|resolver| !resolver.is_empty()) {
+            None => self.find_object(input),
+            Some("bundles") => self.find_in_bundle(input),
+            Some(other) => Origin::Refused(format!(
+                "resolver type {other} is not supported by the embedded runner: name an object of this namespace, or \
+                 use the bundles resolver"
+            )),
+        }
+    }
+
+    fn find_object<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+        let Some(name) = self.name.filter(|name| !name.is_empty()) else {
+            return Origin::Refused(
+                "the reference names nothing: neither `name` nor `resolver` is set".to_owned(),
+            );
+        };
+        let key = Key::new(input.me.namespace(), name);
+        match input.view.get(self.kind, &key) {
+            Some(object) => read(name, object.raw()),
+            None => Origin::Absent(Reference { kind: self.kind.clone(), key, uid: String::new() }),
+        }
+    }
+
+    fn find_in_bundle<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+        let param =
+            |name: &str| self.params.iter().find(|param| param.name == name).map(|param| plain(&param.value));
+        let default_kind = if *self.kind == PIPELINE { "pipeline" } else { "task" };
+        let kind = param("kind").unwrap_or_else(|| default_kind.to_owned());
+        let (Some(bundle), Some(name)) = (param("bundle"), param("name")) else {
+            return Origin::Refused(
+                "resolver type bundles: the parameters `bundle` and `name` are needed".to_owned(),
+            );
+        };
+        if !kind.eq_ignore_ascii_case(default_kind) {
+            let wanted =
+                format!("resolver type bundles: kind {kind:?} is given where a {default_kind} is needed");
+            return Origin::Refused(wanted);
+        }
+        let call = Call::Bundle(BundleEntry { bundle, kind: default_kind.to_owned(), name: name.clone() });
+        match input.answers.get(&call) {
+            None => Origin::Ask(call),
+            Some(Ok(reply)) => match &**reply {
+                Reply::Bundle(object) => read(&name, object),
+                Reply::GitHub(_) | Reply::Logs(_) | Reply::Cluster(_) => Origin::Later,
+            },
+            Some(Err(failure)) => match failure.category {
+                Category::Transient | Category::Conflict => Origin::Later,
+                Category::Permanent | Category::Gone => {
+                    Origin::Refused(format!("resolver type bundles: {}", failure.message))
+                }
+            },
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(name: &str, object: &Value) -> Origin<T> {
+    let spec = object.get("spec").cloned().unwrap_or(Value::Null);
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    match serde_json::from_value(spec) {
+        Ok(spec) => Origin::Found { name: name.to_owned(), labels, spec: Box::new(spec) },
+        Err(problem) => Origin::Refused(format!("{name:?} does not have the shape of its kind: {problem}")),
+    }
+}

@@ -1,0 +1,326 @@
+//! What is the next thing to do for a RemediationRequest: the steps that shall mend a target?
+//!
+//! ```text
+//! finalizer ─▶ over?         ─yes─▶ what still runs is cancelled; after its retention it is deleted
+//!              duplicate?    ─yes─▶ Skipped: an earlier request is about the same alert, and not over
+//!              plan wrong?   ─yes─▶ Failed before anything runs
+//!              cancelled, too late ▶ what runs is cancelled
+//!              each step     ─────▶ after all it depends on: a WorkflowExecution of a name that follows from request,
+//!                                   step and attempt (I1)
+//!              skipped child ─────▶ Blocked; attempt n+1 at the stated time, or when the target's lock is free and no
+//!                                   earlier request waits for it
+//!              failed child  ─────▶ nothing more is started; Failed once nothing runs
+//! deleted   ─▶ the children are deleted and waited for ─▶ the finalizer goes
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pawl_api::meta::phase::Table;
+use pawl_api::meta::{Phase, Reason, Target, names};
+use pawl_api::pawl::labels::TARGET_HASH;
+use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
+use pawl_api::remedy::remediation_request::{self, Step as PlanStep, WorkflowStep, child_name};
+use pawl_api::remedy::{
+    RemediationPhase, RemediationRequest, RemediationRequestStatus, annotations, finalizers, labels,
+    workflow_execution,
+};
+use serde_json::json;
+
+use crate::audit::{self, Entry, Teller};
+use crate::dag::{self, Node};
+use crate::lifecycle::{self, Lifecycle};
+use crate::lock::LEASE;
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::object::{Key, Object};
+use crate::plan::{Adopt, Note, Part, Plan, Step};
+use crate::view::{Input, View};
+
+mod ending;
+mod report;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use report::Report;
+use steps::{Standing, Steps};
+
+/// How long a step that found its target taken waits at most before it tries again, doubling up to the longest: the
+/// lock's release usually comes first, and tells.
+const BUSY_RETRY: Duration = Duration::from_mins(1);
+const LONGEST_BUSY_RETRY: Duration = Duration::from_mins(10);
+
+/// Carries out RemediationRequests.
+#[derive(Clone, Debug)]
+pub struct RemediationRequests {
+    /// Where the locks are.
+    pub system_namespace: String,
+}
+
+impl Default for RemediationRequests {
+    fn default() -> Self {
+        Self { system_namespace: SYSTEM_NAMESPACE.to_owned() }
+    }
+}
+
+/// A RemediationRequest and all that its next step depends on.
+#[derive(Debug)]
+pub struct Observed {
+    me: Arc<Object>,
+    request: Arc<RemediationRequest>,
+    /// What it is about, or what is wrong with that.
+    target: Result<Target, String>,
+    steps: Steps,
+    /// An earlier request that is about the same alert and not over.
+    duplicate_of: Option<Arc<Object>>,
+    /// What the API server did not want.
+    refused: Option<String>,
+}
+
+impl Machine for RemediationRequests {
+    type Kind = RemediationRequest;
+    type Observed = Observed;
+    type Status = RemediationRequestStatus;
+
+    fn description(&self) -> Description {
+        Description {
+            name: "remediationrequest",
+            primary: Primary::One(remediation_request::KIND),
+            depth: Depth::Full,
+            watches: vec![
+                Watch::owned(workflow_execution::KIND).by_labels(&[TARGET_HASH]),
+                Watch::other(remediation_request::KIND, |_, _| Vec::new()).by_labels(&[labels::FINGERPRINT]),
+                Watch::other(LEASE, steps::who_waits),
+            ],
+            finalizer: Some(finalizers::REMEDIATION_REQUEST),
+            phases: Some(Table::of::<RemediationPhase>(
+                remediation_request::KIND,
+                ["status", "overallPhase"],
+            )),
+            writes: vec![
+                Write::main(remediation_request::KIND, &["delete", "patch"]),
+                Write::status(remediation_request::KIND),
+                Write::finalizers(remediation_request::KIND),
+                Write::main(workflow_execution::KIND, &["create", "delete", "patch"]),
+            ],
+        }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, request: &RemediationRequest) -> Option<Vec<Entry>> {
+        Some(audit::remedy::remediation_request(tell, request))
+    }
+
+    fn observe(&self, input: &Input<'_>, request: &Arc<RemediationRequest>) -> Observed {
+        let (view, me) = (input.view, Arc::clone(input.me));
+        let target = request.spec.target_resource.target().map_err(|error| error.to_string());
+        let over = phase_of(request).is_some_and(RemediationPhase::is_terminal);
+        Observed {
+            steps: Steps::observe(view, &self.system_namespace, &me, request, target.as_ref().ok()),
+            duplicate_of: if over { None } else { duplicate_of(view, &me, request) },
+            refused: input.refusals.first().map(|one| one.failure.to_string()),
+            request: Arc::clone(request),
+            target,
+            me,
+        }
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<RemediationRequestStatus> {
+        match lifecycle::of(&observed.me, finalizers::REMEDIATION_REQUEST) {
+            Lifecycle::Add => Plan::step(mark(observed)),
+            Lifecycle::Run => run(observed, Report::of(observed, now)),
+            Lifecycle::CleanUp => ending::clean_up(observed, now),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
+    if report.is_over() {
+        return ending::finished(observed, &report);
+    }
+    if let Some(by) = observed.me.annotation(annotations::CANCEL) {
+        let why = by.trim();
+        let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
+        return ending::stop(observed, report, RemediationPhase::Cancelled, Reason::Cancelled, &message);
+    }
+    let target = match &observed.target {
+        Ok(target) => target,
+        Err(problem) => {
+            return report.fails(Reason::ValidationError, &format!("spec.targetResource: {problem}"));
+        }
+    };
+    report.status.target = Some(target.to_string());
+    if observed.steps.none_started() {
+        if let Some(refusal) = unfit(&observed.request.spec.plan) {
+            return report.fails(refusal.0, &refusal.1);
+        }
+        if let Some(other) = &observed.duplicate_of {
+            let message = format!("RemediationRequest {} is about the same alert, and not over", other.key());
+            let mut plan = report.skips(Reason::DuplicateAlert, &message);
+            plan.steps.push(Step::ConfirmUnchanged {
+                target: other.reference(),
+                resource_version: other.resource_version().to_owned(),
+            });
+            return plan;
+        }
+        if observed.request.spec.dry_run {
+            return report.dry_run();
+        }
+    }
+    if let Some(problem) = &observed.refused {
+        return report.fails(Reason::StepFailed, problem);
+    }
+    report.begins();
+    if let Some((what, at)) = report.overdue() {
+        let message = format!("{what} was not over at {at:.0}; what runs is cancelled");
+        return ending::stop(observed, report, RemediationPhase::TimedOut, Reason::Timeout, &message);
+    }
+    go_on(observed, report)
+}
+
+/// Starts what may be started, and says where everything is.
+fn go_on(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
+    let now = report.now;
+    let mut plan = Plan::rest();
+    let failed = observed.steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
+    for (at, step) in observed.steps.iter().enumerate() {
+        let attempt = match &step.standing {
+            _ if failed => continue,
+            Standing::Ready => 1,
+            Standing::Blocked { since, until, .. } => {
+                if !step.may_retry(*since, *until, now) {
+                    continue;
+                }
+                step.attempt.saturating_add(1)
+            }
+            Standing::Waiting | Standing::Going | Standing::Done | Standing::Failed { .. } => continue,
+        };
+        let Some((create, target)) = child(observed, &step.step, attempt) else { continue };
+        let told = format!("step {} is started on {target}, attempt {attempt}", step.step.name);
+        plan = plan.then(create).note(Note::normal(Reason::StepStarted, told));
+        report.started(at, observed, attempt);
+    }
+    report.stands(plan)
+}
+
+/// Why a plan cannot be carried out at all.
+pub(super) fn unfit(plan: &remediation_request::Plan) -> Option<(Reason, String)> {
+    if plan.steps.is_empty() {
+        return Some((Reason::ValidationError, "spec.plan.steps: there is none".to_owned()));
+    }
+    let nodes: Vec<Node<'_>> = plan
+        .steps
+        .iter()
+        .map(|step| Node::new(&step.name, step.depends_on.iter().map(String::as_str)))
+        .collect();
+    if let Err(problems) = dag::classes(&nodes) {
+        return Some((Reason::ValidationError, format!("spec.plan.steps: {problems}")));
+    }
+    let action = plan.steps.iter().find(|step| step.workflow.is_none());
+    action.map(|step| {
+        let message = format!(
+            "spec.plan.steps: step {} is an action; this version of Pawl carries out workflow steps only",
+            step.name
+        );
+        (Reason::ActionsUnsupported, message)
+    })
+}
+
+/// The WorkflowExecution of a step, and what it is about. `None` for a step without one.
+fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, String)> {
+    let me = &observed.me;
+    let workflow = step.workflow.as_ref()?;
+    let target = target_of(workflow, observed.target.as_ref().ok());
+    let raw = workflow.target_resource.clone().or_else(|| target.as_ref().map(ToString::to_string))?;
+    let mut marks = json!({
+        labels::REMEDIATION_REQUEST: names::label_value(me.name()),
+        labels::STEP: names::label_value(&step.name),
+    });
+    if let Some(target) = &target {
+        marks[TARGET_HASH] = json!(target.short_hash());
+    }
+    let WorkflowStep { workflow_ref, target_resource: _, parameters, engine, execution_config, cooldown } =
+        workflow;
+    let kind = me.kind();
+    let manifest = json!({
+        "metadata": {
+            "name": child_name(me.name(), me.uid(), &step.name, attempt),
+            "namespace": me.namespace(),
+            "labels": marks,
+            "annotations": {pawl::TARGET: raw},
+            "finalizers": [finalizers::WORKFLOW_EXECUTION],
+            "ownerReferences": [me.controller_reference()],
+        },
+        "spec": {
+            "remediationRequestRef": {"apiVersion": kind.api_version(), "kind": kind.kind, "namespace": me.namespace(),
+                "name": me.name(), "uid": me.uid()},
+            "workflowRef": workflow_ref, "targetResource": raw, "parameters": parameters, "engine": engine,
+            "executionConfig": execution_config, "cooldown": cooldown,
+        },
+    });
+    let adopt = Adopt::ControlledBy(me.uid().to_owned());
+    Some((Step::Create { kind: workflow_execution::KIND, manifest, adopt }, raw))
+}
+
+/// What a step works on; `None` when that is malformed, which its execution will say.
+fn target_of(workflow: &WorkflowStep, of_request: Option<&Target>) -> Option<Target> {
+    match &workflow.target_resource {
+        Some(raw) => raw.trim().parse().ok(),
+        None => of_request.cloned(),
+    }
+}
+
+/// The first write: its finalizer, and by what it is found.
+fn mark(observed: &Observed) -> Step {
+    let me = &observed.me;
+    let mut finalizers = me.finalizers().to_vec();
+    finalizers.push(finalizers::REMEDIATION_REQUEST.to_owned());
+    let mut marks = json!({});
+    if let Ok(target) = &observed.target {
+        marks[TARGET_HASH] = json!(target.short_hash());
+    }
+    let signal = observed.request.spec.signal.as_ref();
+    if let Some(signal) = signal.filter(|signal| !signal.fingerprint.is_empty()) {
+        marks[labels::FINGERPRINT] = json!(names::label_value(&signal.fingerprint));
+    }
+    Step::Patch {
+        target: me.reference(),
+        resource_version: Some(me.resource_version().to_owned()),
+        patch: json!({"metadata": {"finalizers": finalizers, "labels": marks}}),
+        part: Part::Main,
+    }
+}
+
+/// An earlier request, by age and then by UID, with the same fingerprint.
+fn duplicate_of(view: &dyn View, me: &Object, request: &RemediationRequest) -> Option<Arc<Object>> {
+    let fingerprint = &request.spec.signal.as_ref()?.fingerprint;
+    if fingerprint.is_empty() {
+        return None;
+    }
+    let place =
+        |object: &Object| (object.meta().creation_timestamp.as_ref().map(|at| at.0), object.uid().to_owned());
+    let same =
+        view.labelled(&remediation_request::KIND, labels::FINGERPRINT, &names::label_value(fingerprint));
+    same.into_iter().find(|other| {
+        let earlier = other.namespace() == me.namespace() && place(other) < place(me) && !other.is_deleting();
+        earlier
+            && other.parse::<RemediationRequest>().is_ok_and(|typed| {
+                let theirs = typed.spec.signal.as_ref().map(|signal| &signal.fingerprint);
+                theirs == Some(fingerprint) && !phase_of(&typed).is_some_and(RemediationPhase::is_terminal)
+            })
+    })
+}
+
+fn phase_of(request: &RemediationRequest) -> Option<RemediationPhase> {
+    request.status.as_ref().and_then(|status| status.overall_phase)
+}
+
+/// Where an object of a name is, in the request's namespace.
+fn beside(me: &Object, name: &str) -> Key {
+    Key::new(me.namespace(), name)
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}

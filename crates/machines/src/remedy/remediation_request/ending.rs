@@ -1,0 +1,108 @@
+//! What is left to do for a request that is over, is to stop, or is being deleted?
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pawl_api::meta::{Reason, names};
+use pawl_api::remedy::{
+    RemediationPhase, RemediationRequestStatus, annotations, finalizers, labels, workflow_execution,
+};
+use serde_json::json;
+
+use super::report::Report;
+use super::steps::{Standing, Stepped};
+use super::{Observed, later};
+use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
+
+/// How long a deleted request waits for its executions to go (I5): what each of them waits for its run, and a little.
+const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
+
+/// It stays as it ended. What was still running is cancelled, also where that was lost; after its retention it goes.
+pub(super) fn finished(observed: &Observed, report: &Report<'_>) -> Plan<RemediationRequestStatus> {
+    let stop = cancel(observed, "the RemediationRequest is over");
+    if !stop.is_empty() {
+        return Plan { steps: stop, ..Plan::rest() };
+    }
+    let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
+    let kept = later(ended, observed.request.spec.retention.get());
+    if report.now < kept {
+        return Plan::rest().wake_at(kept);
+    }
+    Plan::step(Step::Delete {
+        target: observed.me.reference(),
+        resource_version: Some(observed.me.resource_version().to_owned()),
+        propagation: Propagation::Background,
+        only_if_gone: vec![],
+    })
+}
+
+/// Ends it before its steps are done.
+pub(super) fn stop(
+    observed: &Observed,
+    mut report: Report<'_>,
+    phase: RemediationPhase,
+    reason: Reason,
+    message: &str,
+) -> Plan<RemediationRequestStatus> {
+    let word = match phase {
+        RemediationPhase::TimedOut => Reason::RemediationTimeout,
+        _ => reason,
+    };
+    let steps = cancel(observed, message);
+    // What is cut off in the middle may have changed its target.
+    report.status.requires_manual_review |= observed.steps.iter().any(Stepped::needs_review);
+    report.status.outcome = Some(reason.into());
+    let mut plan = report.ends(phase, reason, message).note(Note::warning(word, message));
+    plan.steps = steps;
+    plan
+}
+
+/// Deletes the executions, each of which stops its run first, and waits for them.
+pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationRequestStatus> {
+    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
+    let limit = later(asked_at, CLEANUP_LIMIT);
+    let mut plan = Plan::rest();
+    let children = &observed.steps.children;
+    if let Some(child) = children.first().filter(|_| now < limit) {
+        let going = children.iter().filter(|child| !child.is_deleting());
+        plan.steps = going
+            .map(|child| Step::Delete {
+                target: child.reference(),
+                resource_version: None,
+                propagation: Propagation::Background,
+                only_if_gone: vec![],
+            })
+            .collect();
+        let until = "it is gone".to_owned();
+        let waiting = Waiting::Object { kind: child.kind().clone(), key: child.key(), until };
+        return plan.waiting(waiting).wake_at(limit);
+    }
+    if children.is_empty() {
+        // A cache is no proof that there is none.
+        plan = plan.then(Step::ConfirmNone {
+            kind: workflow_execution::KIND,
+            namespace: observed.me.namespace().map(str::to_owned),
+            label: labels::REMEDIATION_REQUEST,
+            value: names::label_value(observed.me.name()),
+        });
+    } else {
+        let message = format!("{} executions are still there; the request goes without them", children.len());
+        plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
+    }
+    plan.then(Step::RemoveFinalizer(finalizers::REMEDIATION_REQUEST.to_owned()))
+}
+
+/// Asks what runs to stop, once.
+fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
+    let going = observed.steps.iter().filter(|step| step.standing == Standing::Going);
+    let children = going.filter_map(|step| step.child.as_ref()).map(|(object, _)| object);
+    children
+        .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())
+        .map(|child| Step::Patch {
+            target: child.reference(),
+            resource_version: None,
+            patch: json!({"metadata": {"annotations": {annotations::CANCEL: why}}}),
+            part: Part::Main,
+        })
+        .collect()
+}

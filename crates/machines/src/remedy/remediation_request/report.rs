@@ -1,0 +1,314 @@
+//! The status in the making: what people read on the request, as Events say the same.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::meta::reference::ObjectRef;
+use pawl_api::meta::{NewCondition, Phase, Reason, condition, text};
+use pawl_api::remedy::remediation_request::{
+    NOT_STARTED, RollbackStrategy, SUCCEEDED, StepStatus, child_name,
+};
+use pawl_api::remedy::{
+    RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase, workflow_execution,
+};
+
+use super::steps::{Standing, Stepped};
+use super::{Observed, beside, later};
+use crate::object::Reference;
+use crate::plan::{Note, Plan, Step};
+
+/// What fits `status.message`.
+const MAX_MESSAGE_CHARS: usize = 32_768;
+
+/// The status in the making.
+pub(super) struct Report<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) now: Timestamp,
+    pub(super) status: RemediationRequestStatus,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
+        let mut status = observed.request.status.clone().unwrap_or_default();
+        status.observed_generation = observed.me.meta().generation;
+        if !status.overall_phase.is_some_and(RemediationPhase::is_terminal) {
+            let before = std::mem::take(&mut status.steps);
+            status.steps = observed.steps.iter().map(|step| told(observed, step, &before)).collect();
+        }
+        Self { observed, now, status }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.status.overall_phase.is_some_and(RemediationPhase::is_terminal)
+    }
+
+    /// Sets when it began and when it is given up, once.
+    pub(super) fn begins(&mut self) {
+        let begun = self.status.start_time.get_or_insert(Time(self.now)).0;
+        let limit = self.observed.request.spec.timeouts.global;
+        self.status.deadline.get_or_insert(Time(later(begun, limit.get())));
+    }
+
+    /// What should be over by now, and since when.
+    pub(super) fn overdue(&self) -> Option<(String, Timestamp)> {
+        let whole = self.status.deadline.as_ref().map(|at| ("the request".to_owned(), at.0));
+        let going = self.observed.steps.iter().zip(&self.status.steps);
+        let steps =
+            going.filter(|(step, _)| step.standing == Standing::Going).filter_map(|(step, status)| {
+                status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
+            });
+        whole.into_iter().chain(steps).find(|(_, at)| *at <= self.now)
+    }
+
+    /// A step's execution is made in this plan.
+    pub(super) fn started(&mut self, at: usize, observed: &Observed, attempt: i32) {
+        let limit = later(self.now, observed.request.spec.timeouts.executing.get());
+        let me = &observed.me;
+        let Some(status) = self.status.steps.get_mut(at) else { return };
+        let kind = workflow_execution::KIND;
+        *status = StepStatus {
+            name: status.name.clone(),
+            child_ref: Some(ObjectRef {
+                api_version: Some(kind.api_version()),
+                kind: Some(kind.kind.clone().into_owned()),
+                namespace: me.namespace().map(str::to_owned),
+                name: child_name(me.name(), me.uid(), &status.name, attempt),
+                uid: None,
+            }),
+            phase: WorkflowExecutionPhase::Pending.as_str().to_owned(),
+            attempt,
+            started_at: Some(Time(self.now)),
+            deadline: Some(Time(limit)),
+            ..StepStatus::default()
+        };
+    }
+
+    /// Where the request is, given where its steps are and what is started now.
+    pub(super) fn stands(
+        mut self,
+        mut plan: Plan<RemediationRequestStatus>,
+    ) -> Plan<RemediationRequestStatus> {
+        let observed = self.observed;
+        let starting = !plan.steps.is_empty();
+        let any = |wanted: fn(&Standing) -> bool| observed.steps.iter().any(|step| wanted(&step.standing));
+        let going = starting || any(|standing| *standing == Standing::Going);
+        let failed = observed.steps.iter().find_map(|step| match &step.standing {
+            Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
+            _ => None,
+        });
+        if let Some((step, reason, message, review)) = failed.filter(|_| !going) {
+            let told = format!("step {}: {reason}: {message}", step.step.name);
+            self.status.requires_manual_review |= review;
+            let gone = confirm_gone(observed, step);
+            let mut plan = self.fails(Reason::StepFailed, &told);
+            plan.steps.extend(gone);
+            return plan;
+        }
+        if observed.steps.iter().all(|step| step.standing == Standing::Done) {
+            return self.completes();
+        }
+        let blocked = observed.steps.iter().filter_map(|step| match &step.standing {
+            Standing::Blocked { reason, message, since, until } => Some((
+                step.retried_at(*since, *until),
+                reason.clone(),
+                format!("step {}: {message}", step.step.name),
+            )),
+            _ => None,
+        });
+        let next = blocked.min();
+        self.status.block_reason = None;
+        self.status.blocked_until = None;
+        for deadline in self.deadlines() {
+            plan = plan.wake_at(deadline);
+        }
+        match next.filter(|_| !going) {
+            Some((until, reason, message)) => {
+                self.status.block_reason = Some(reason.clone());
+                self.status.blocked_until = Some(Time(until));
+                let first = self.status.overall_phase != Some(RemediationPhase::Blocked);
+                self.says(RemediationPhase::Blocked, Reason::StepBlocked, &message);
+                if first {
+                    plan = plan.note(Note::normal(Reason::StepBlocked, format!("{reason}: {message}")));
+                }
+                plan.wake_at(until).status(self.status)
+            }
+            None => {
+                if self.status.overall_phase.is_none() {
+                    let target = self.status.target.clone().unwrap_or_default();
+                    plan = plan.note(Note::normal(Reason::RemediationCreated, format!("mends {target}")));
+                }
+                if let Some((until, ..)) = blocked_until(observed) {
+                    plan = plan.wake_at(until);
+                }
+                let (done, all) = (count_done(observed), observed.steps.iter().count());
+                self.says(
+                    RemediationPhase::Executing,
+                    Reason::Progressing,
+                    &format!("{done} of {all} steps are done"),
+                );
+                plan.status(self.status)
+            }
+        }
+    }
+
+    fn completes(mut self) -> Plan<RemediationRequestStatus> {
+        self.status.outcome = Some("Success".to_owned());
+        let target = self.status.target.clone().unwrap_or_default();
+        let message = format!("all steps on {target} are done");
+        self.ends(RemediationPhase::Completed, Reason::Completed, &message)
+            .note(Note::normal(Reason::RemediationCompleted, message))
+    }
+
+    pub(super) fn dry_run(mut self) -> Plan<RemediationRequestStatus> {
+        self.begins();
+        self.status.outcome = Some(Reason::DryRun.into());
+        let steps: Vec<String> = self.observed.request.spec.plan.steps.iter().map(would_run).collect();
+        let message = format!("nothing was done; it would run: {}", steps.join("; "));
+        self.ends(RemediationPhase::Completed, Reason::DryRun, &message)
+            .note(Note::normal(Reason::RemediationCompleted, message))
+    }
+
+    pub(super) fn skips(mut self, reason: Reason, message: &str) -> Plan<RemediationRequestStatus> {
+        self.status.outcome = Some(reason.into());
+        self.ends(RemediationPhase::Skipped, reason, message).note(Note::normal(reason, message))
+    }
+
+    pub(super) fn fails(mut self, reason: Reason, message: &str) -> Plan<RemediationRequestStatus> {
+        self.status.outcome = Some("Failed".to_owned());
+        let mut message = message.to_owned();
+        let done: Vec<&str> = self
+            .observed
+            .steps
+            .iter()
+            .filter(|step| step.standing == Standing::Done)
+            .map(|step| step.step.name.as_str())
+            .collect();
+        let mut plan = Plan::rest();
+        if self.observed.request.spec.rollback_strategy == RollbackStrategy::Automatic && !done.is_empty() {
+            // What a workflow did only another workflow can undo, and nobody said which.
+            let told = format!("a workflow has no undo: what {} did stays done", done.join(", "));
+            plan = plan.note(Note::warning(Reason::NothingToRollBack, told.clone()));
+            message = format!("{message}; {told}");
+            self.status.requires_manual_review = true;
+        }
+        plan = plan.note(Note::warning(Reason::RemediationFailed, message.clone()));
+        if self.status.requires_manual_review {
+            plan = plan.note(Note::warning(Reason::EscalatedToManualReview, message.clone()));
+        }
+        let ended = self.ends(RemediationPhase::Failed, reason, &message);
+        Plan { status: ended.status, wake: ended.wake, ..plan }
+    }
+
+    /// The last word.
+    pub(super) fn ends(
+        mut self,
+        phase: RemediationPhase,
+        reason: Reason,
+        message: &str,
+    ) -> Plan<RemediationRequestStatus> {
+        self.status.completion_time = Some(Time(self.now));
+        self.status.block_reason = None;
+        self.status.blocked_until = None;
+        self.says(phase, reason, message);
+        let kept = later(self.now, self.observed.request.spec.retention.get());
+        Plan::rest().status(self.status).wake_at(kept)
+    }
+
+    fn deadlines(&self) -> impl Iterator<Item = Timestamp> + use<> {
+        let steps = self.status.steps.iter().zip(self.observed.steps.iter());
+        let going =
+            steps.filter(|(status, step)| step.standing == Standing::Going || status.attempt > step.attempt);
+        let all: Vec<Timestamp> = going
+            .filter_map(|(status, _)| status.deadline.as_ref())
+            .chain(&self.status.deadline)
+            .map(|at| at.0)
+            .collect();
+        all.into_iter()
+    }
+
+    fn says(&mut self, phase: RemediationPhase, reason: Reason, message: &str) {
+        let new = match phase {
+            RemediationPhase::Completed => NewCondition::yes(SUCCEEDED, reason, message),
+            RemediationPhase::Failed
+            | RemediationPhase::TimedOut
+            | RemediationPhase::Skipped
+            | RemediationPhase::Cancelled => NewCondition::no(SUCCEEDED, reason, message),
+            RemediationPhase::Pending
+            | RemediationPhase::Executing
+            | RemediationPhase::AwaitingApproval
+            | RemediationPhase::Blocked
+            | RemediationPhase::Verifying => NewCondition::unknown(SUCCEEDED, reason, message),
+        };
+        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        self.status.overall_phase = Some(phase);
+        self.status.reason = Some(reason.into());
+        self.status.message = Some(text::head(message, MAX_MESSAGE_CHARS));
+    }
+}
+
+/// An execution that this cache has not seen is no failure: the server is asked before that is believed.
+fn confirm_gone(observed: &Observed, step: &Stepped) -> Option<Step> {
+    let me = &observed.me;
+    let name = child_name(me.name(), me.uid(), &step.step.name, step.attempt);
+    let gone = Reference { kind: workflow_execution::KIND, key: beside(me, &name), uid: String::new() };
+    step.child.is_none().then_some(Step::ConfirmGone(gone))
+}
+
+fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
+    let blocked = observed.steps.iter().filter_map(|step| match &step.standing {
+        Standing::Blocked { since, until, .. } => {
+            Some((step.retried_at(*since, *until), step.step.name.clone()))
+        }
+        _ => None,
+    });
+    blocked.min()
+}
+
+fn count_done(observed: &Observed) -> usize {
+    observed.steps.iter().filter(|step| step.standing == Standing::Done).count()
+}
+
+/// One step as its execution shows it; what is known only here stays as it was.
+fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatus {
+    let known = before.iter().find(|known| known.name == step.step.name && known.attempt == step.attempt);
+    let mut status = known.cloned().unwrap_or_else(|| StepStatus {
+        name: step.step.name.clone(),
+        attempt: step.attempt,
+        ..StepStatus::default()
+    });
+    let Some((object, typed)) = &step.child else {
+        status.phase = match &step.standing {
+            Standing::Failed { reason, .. } => {
+                status.reason.clone_from(reason);
+                "Gone".to_owned()
+            }
+            _ => NOT_STARTED.to_owned(),
+        };
+        return status;
+    };
+    let kind = object.kind();
+    status.child_ref = Some(ObjectRef {
+        api_version: Some(kind.api_version()),
+        kind: Some(kind.kind.clone().into_owned()),
+        namespace: object.namespace().map(str::to_owned),
+        name: object.name().to_owned(),
+        uid: Some(object.uid().to_owned()),
+    });
+    let child = typed.as_ref().and_then(|typed| typed.status.as_ref());
+    let phase = child.and_then(|child| child.phase).unwrap_or(WorkflowExecutionPhase::Pending);
+    status.phase = phase.as_str().to_owned();
+    status.reason = child.and_then(|child| child.reason.clone()).unwrap_or_default();
+    status.completed_at = child.and_then(|child| child.completion_time.clone());
+    let made = object.meta().creation_timestamp.as_ref().map(|at| at.0);
+    if let (None, Some(made)) = (&status.started_at, made) {
+        status.started_at = Some(Time(made));
+        status.deadline = Some(Time(later(made, observed.request.spec.timeouts.executing.get())));
+    }
+    status
+}
+
+fn would_run(step: &pawl_api::remedy::remediation_request::Step) -> String {
+    match &step.workflow {
+        Some(workflow) => format!("{}: workflow {}", step.name, workflow.workflow_ref.workflow_id),
+        None => format!("{}: an action", step.name),
+    }
+}

@@ -1,0 +1,254 @@
+//! How do the steps of a plan stand, as their executions say? And whose turn is it on a target that became free?
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pawl_api::meta::{Phase, Reason, Target};
+use pawl_api::pawl::labels::TARGET_HASH;
+use pawl_api::remedy::remediation_request::{self, Step as PlanStep, child_name};
+use pawl_api::remedy::{
+    RemediationPhase, RemediationRequest, WorkflowExecution, WorkflowExecutionPhase, workflow_execution,
+};
+
+use super::{BUSY_RETRY, LONGEST_BUSY_RETRY, beside, later, phase_of, target_of};
+use crate::backoff;
+use crate::lock::{self, LEASE, Lock, Place};
+use crate::object::{Key, Object};
+use crate::view::View;
+
+/// The steps, in the order of the plan.
+#[derive(Debug)]
+pub(super) struct Steps {
+    steps: Vec<Stepped>,
+    /// All executions of all attempts.
+    pub(super) children: Vec<Arc<Object>>,
+}
+
+/// One step.
+#[derive(Debug)]
+pub(super) struct Stepped {
+    pub(super) step: PlanStep,
+    /// The attempt that is the newest, from 1; 0 before there is one.
+    pub(super) attempt: i32,
+    /// Its execution.
+    pub(super) child: Option<(Arc<Object>, Option<Arc<WorkflowExecution>>)>,
+    pub(super) standing: Standing,
+    /// Whether the lock of its target is free, and nobody who came earlier waits for it.
+    free: bool,
+}
+
+/// Where a step is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Something that it depends on is not done.
+    Waiting,
+    /// It may be started.
+    Ready,
+    Going,
+    Done,
+    /// It was not run, and may be later.
+    Blocked {
+        reason: String,
+        message: String,
+        since: Timestamp,
+        until: Option<Timestamp>,
+    },
+    Failed {
+        reason: String,
+        message: String,
+        review: bool,
+    },
+}
+
+impl Steps {
+    pub(super) fn observe(
+        view: &dyn View,
+        system_namespace: &str,
+        me: &Object,
+        request: &RemediationRequest,
+        target: Option<&Target>,
+    ) -> Self {
+        let steps = &request.spec.plan.steps;
+        let mut stepped: Vec<Stepped> = steps
+            .iter()
+            .map(|step| {
+                let attempt = newest_attempt(view, me, request, step);
+                let child = (attempt > 0).then(|| child_name(me.name(), me.uid(), &step.name, attempt));
+                let child = child.and_then(|name| view.get(&workflow_execution::KIND, &beside(me, &name)));
+                let child = child.map(|object| (Arc::clone(&object), object.parse().ok()));
+                let standing = of_child(attempt, child.as_ref());
+                let aim = step.workflow.as_ref().and_then(|workflow| target_of(workflow, target));
+                let busy = is_busy(&standing);
+                let free = busy && aim.is_some_and(|aim| is_our_turn(view, system_namespace, me, &aim));
+                Stepped { step: step.clone(), attempt, child, standing, free }
+            })
+            .collect();
+        let done: BTreeSet<String> = stepped
+            .iter()
+            .filter(|step| step.standing == Standing::Done)
+            .map(|step| step.step.name.clone())
+            .collect();
+        for step in &mut stepped {
+            if step.standing == Standing::Ready
+                && !step.step.depends_on.iter().all(|name| done.contains(name))
+            {
+                step.standing = Standing::Waiting;
+            }
+        }
+        Self { steps: stepped, children: view.owned(&workflow_execution::KIND, me.uid()) }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stepped> {
+        self.steps.iter()
+    }
+
+    pub(super) fn none_started(&self) -> bool {
+        self.steps.iter().all(|step| step.attempt == 0)
+    }
+}
+
+impl Stepped {
+    /// Whether a person must look at what this step works on if it ends here.
+    pub(super) fn needs_review(&self) -> bool {
+        let running = || {
+            let typed = self.child.as_ref().and_then(|(_, typed)| typed.as_ref());
+            let phase = typed.and_then(|typed| typed.status.as_ref()?.phase);
+            phase == Some(WorkflowExecutionPhase::Running)
+        };
+        match &self.standing {
+            Standing::Going => running(),
+            Standing::Failed { review, .. } => *review,
+            Standing::Waiting | Standing::Ready | Standing::Done | Standing::Blocked { .. } => false,
+        }
+    }
+
+    /// Whether a blocked step is tried again: when its time has come, or when its target became free.
+    pub(super) fn may_retry(&self, since: Timestamp, until: Option<Timestamp>, now: Timestamp) -> bool {
+        self.free || self.retried_at(since, until) <= now
+    }
+
+    /// When a blocked step is tried again at the latest.
+    pub(super) fn retried_at(&self, since: Timestamp, until: Option<Timestamp>) -> Timestamp {
+        let attempts = u32::try_from(self.attempt).unwrap_or_default();
+        let patience: Duration = backoff::doubling(BUSY_RETRY, attempts, LONGEST_BUSY_RETRY);
+        until.unwrap_or_else(|| later(since, patience))
+    }
+}
+
+/// Those who wait for the target whose lock this is, once it is free.
+pub(super) fn who_waits(lease: &Object, view: &dyn View) -> Vec<Key> {
+    let Some(hash) = lock::target_hash(lease) else { return Vec::new() };
+    if lock::read(view.get(&LEASE, &lease.key()).as_ref()) != Lock::Free {
+        return Vec::new();
+    }
+    let waiting = waiting_for(view, hash).into_iter();
+    let keys: BTreeSet<Key> = waiting.map(|(_, request)| request.key()).collect();
+    keys.into_iter().collect()
+}
+
+/// The attempt whose execution is the newest. What a status says of it may be older than what was made.
+fn newest_attempt(view: &dyn View, me: &Object, request: &RemediationRequest, step: &PlanStep) -> i32 {
+    let said = request
+        .status
+        .as_ref()
+        .and_then(|status| status.steps.iter().find(|one| one.name == step.name).map(|one| one.attempt));
+    let is_there = |attempt: i32| {
+        let name = child_name(me.name(), me.uid(), &step.name, attempt);
+        let child = view.get(&workflow_execution::KIND, &beside(me, &name));
+        child.is_some_and(|child| child.controller().is_some_and(|owner| owner.uid == me.uid()))
+    };
+    let mut attempt = said.unwrap_or_default();
+    while is_there(attempt.saturating_add(1)) && attempt < i32::MAX {
+        attempt = attempt.saturating_add(1);
+    }
+    attempt
+}
+
+fn of_child(attempt: i32, child: Option<&(Arc<Object>, Option<Arc<WorkflowExecution>>)>) -> Standing {
+    let failed = |reason: &str, message: String, review| Standing::Failed {
+        reason: reason.to_owned(),
+        message,
+        review,
+    };
+    let (object, typed) = match child {
+        None if attempt == 0 => return Standing::Ready,
+        // It was made; somebody deleted it, or this cache has not seen it yet.
+        None => return failed("Deleted", "its WorkflowExecution is gone".to_owned(), true),
+        Some((object, None)) => {
+            return failed("Malformed", format!("{} does not have its shape", object.reference()), true);
+        }
+        Some((object, Some(typed))) => (object, typed),
+    };
+    let Some(status) = &typed.status else { return Standing::Going };
+    let reason = status.reason.clone().unwrap_or_default();
+    let message = status.message.clone().unwrap_or_default();
+    match status.phase {
+        None | Some(WorkflowExecutionPhase::Pending | WorkflowExecutionPhase::Running) => Standing::Going,
+        Some(WorkflowExecutionPhase::Completed) => Standing::Done,
+        Some(WorkflowExecutionPhase::Failed) => {
+            let review =
+                status.failure_details.as_ref().is_some_and(|details| details.requires_manual_review);
+            failed(&reason, message, review)
+        }
+        Some(WorkflowExecutionPhase::Skipped) => {
+            let passes =
+                [Reason::ResourceBusy, Reason::RecentlyRemediated, Reason::BackingOff, Reason::Frozen];
+            if !passes.iter().any(|one| one.as_str() == reason) {
+                return failed(&reason, message, true);
+            }
+            let at = status.completion_time.as_ref().or(object.meta().creation_timestamp.as_ref());
+            let since = at.map_or(Timestamp::UNIX_EPOCH, |at| at.0);
+            let until = status.next_allowed_execution.as_ref().map(|at| at.0);
+            Standing::Blocked { reason, message, since, until }
+        }
+    }
+}
+
+fn is_busy(standing: &Standing) -> bool {
+    matches!(standing, Standing::Blocked { reason, .. } if reason == Reason::ResourceBusy.as_str())
+}
+
+/// Whether a target is free, nothing else is about to take it, and no earlier request waits for it: of a hundred that
+/// wait, one goes when the lock is let go of.
+fn is_our_turn(view: &dyn View, system_namespace: &str, me: &Object, target: &Target) -> bool {
+    let lease = view.get(&LEASE, &lock::key(system_namespace, target));
+    if lock::read(lease.as_ref()) != Lock::Free {
+        return false;
+    }
+    let hash = target.short_hash();
+    let on_target = view.labelled(&workflow_execution::KIND, TARGET_HASH, &hash);
+    if on_target.iter().any(|object| is_live(object)) {
+        return false;
+    }
+    let mine = Place::of(me, None);
+    waiting_for(view, &hash).iter().all(|(place, request)| request.uid() == me.uid() || mine < *place)
+}
+
+fn is_live(object: &Arc<Object>) -> bool {
+    let phase = object.parse::<WorkflowExecution>().ok().and_then(|typed| typed.status.as_ref()?.phase);
+    !phase.is_some_and(WorkflowExecutionPhase::is_terminal)
+}
+
+/// The requests whose newest execution on a target was skipped because it was taken.
+fn waiting_for(view: &dyn View, hash: &str) -> Vec<(Place, Arc<Object>)> {
+    let executions = view.labelled(&workflow_execution::KIND, TARGET_HASH, hash).into_iter();
+    let waiting = executions.filter_map(|execution| {
+        let typed = execution.parse::<WorkflowExecution>().ok()?;
+        let reason = typed.status.as_ref()?.reason.as_deref()?;
+        let owner = execution.controller().filter(|owner| owner.kind == remediation_request::KIND.kind)?;
+        if reason != Reason::ResourceBusy.as_str() {
+            return None;
+        }
+        let request = view.get(&remediation_request::KIND, &beside(&execution, &owner.name))?;
+        let typed = request.parse::<RemediationRequest>().ok()?;
+        let steps = &typed.status.as_ref()?.steps;
+        let newest = steps
+            .iter()
+            .any(|step| step.child_ref.as_ref().is_some_and(|child| child.name == execution.name()));
+        let over = phase_of(&typed).is_none_or(RemediationPhase::is_terminal);
+        (newest && !over && request.uid() == owner.uid).then(|| (Place::of(&request, None), request))
+    });
+    waiting.collect()
+}

@@ -1,0 +1,520 @@
+//! What is the next thing to do for a WorkflowExecution: one run of one packaged remediation on one target?
+//!
+//! ```text
+//! finalizer ─▶ finished?   ─yes─▶ it stays finished (I2); its lock goes when its run is over
+//!              cancelled?  ─yes─▶ its run is stopped
+//!              no run yet  ─────▶ validate ▸ engine ▸ power ▸ what the target remembers ▸ the target's lock
+//!                                 ▸ the run is made, of a name that follows from the execution (I1), and held
+//!              a held run  ─────▶ its UID is recorded: Running; then, and only then, it is let go
+//!              a run       ─────▶ followed by its watch to its end, or to the deadline, which cancels it
+//!              vanished    ─────▶ Failed, PipelineRunDeleted
+//! deleted   ─▶ a live run is stopped and waited for ─▶ the lock goes ─▶ the finalizer goes
+//! ```
+//! Who finds the target taken, or too recently mended, is Skipped and never waits: whoever asked decides what then. The
+//! Lease decides who may act, and remembers what must outlive every execution (`remedy::memory`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::meta::phase::Table;
+use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
+use pawl_api::pawl::labels::TARGET_HASH;
+use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
+use pawl_api::remedy::workflow_execution::{self, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE};
+use pawl_api::remedy::{
+    WorkflowExecution, WorkflowExecutionPhase, WorkflowExecutionStatus, annotations, finalizers,
+};
+use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
+use serde_json::json;
+
+use super::memory::{Remembered, Verdict};
+use crate::audit::{self, Entry, Teller};
+use crate::cluster::job::{JOB, POD};
+use crate::cluster::namespace::NAMESPACE;
+use crate::failure;
+use crate::lifecycle::{self, Lifecycle};
+use crate::lock::{LEASE, UNIT};
+use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::object::{Object, Reference};
+use crate::plan::{Note, Part, Plan, Step, Waiting};
+use crate::view::{Input, Served};
+
+mod ending;
+mod failure_details;
+mod locking;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod wakes;
+
+use failure_details::Failure;
+use locking::{Busy, Locks, Turn};
+use report::Report;
+use run::{Run, Standing};
+use validate::NotAllowed;
+
+/// How long a container of a Job may fail to start before the run fails: longer than a registry's hiccup.
+const START_LIMIT: Duration = Duration::from_mins(5);
+
+/// How long the details of a failure are waited for: caches of different kinds lag differently, but never for long.
+const DETAILS_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long until what the API server refused of a lock is tried again: somebody must change something first.
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
+
+/// Runs WorkflowExecutions.
+#[derive(Clone, Debug)]
+pub struct WorkflowExecutions {
+    /// Where the locks are.
+    pub system_namespace: String,
+    /// No cooldown is shorter than this.
+    pub minimum_cooldown: meta::Duration,
+}
+
+impl Default for WorkflowExecutions {
+    fn default() -> Self {
+        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), minimum_cooldown: meta::Duration::default() }
+    }
+}
+
+/// A WorkflowExecution and all that its next step depends on.
+#[derive(Debug)]
+pub struct Observed {
+    me: Arc<Object>,
+    execution: Arc<WorkflowExecution>,
+    /// What it acts on, or what is wrong with what it asks for.
+    targets: Result<Vec<Target>, String>,
+    /// Whether its engine's kind is served.
+    served: Served,
+    power: Result<(), NotAllowed>,
+    /// What is there under the name of its run, whoever made it.
+    run: Option<Run>,
+    tasks: Vec<Arc<TaskRun>>,
+    pods: Vec<Arc<Object>>,
+    /// What still acts for a run of this execution, though the run is gone.
+    left_behind: bool,
+    /// Why the API server does not want the run.
+    refused: Option<failure::Failure>,
+    /// Why it does not want a lock.
+    lock_refused: Option<failure::Failure>,
+    locks: Locks,
+}
+
+impl Machine for WorkflowExecutions {
+    type Kind = WorkflowExecution;
+    type Observed = Observed;
+    type Status = WorkflowExecutionStatus;
+
+    fn description(&self) -> Description {
+        Description {
+            name: "workflowexecution",
+            primary: Primary::One(workflow_execution::KIND),
+            depth: Depth::Full,
+            watches: vec![
+                Watch::other(PIPELINE_RUN, wakes::of_the_execution),
+                Watch::other(TASK_RUN, wakes::of_the_execution),
+                Watch::other(JOB, wakes::of_the_execution),
+                Watch::other(POD, wakes::of_the_execution),
+                Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
+                Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+            ],
+            finalizer: Some(finalizers::WORKFLOW_EXECUTION),
+            phases: Some(Table::of::<WorkflowExecutionPhase>(workflow_execution::KIND, ["status", "phase"])),
+            writes: vec![
+                Write::main(workflow_execution::KIND, &["patch"]),
+                Write::status(workflow_execution::KIND),
+                Write::finalizers(workflow_execution::KIND),
+                Write::main(PIPELINE_RUN, &["create", "delete", "patch"]),
+                Write::main(JOB, &["create", "delete", "patch"]),
+                Write::main(LEASE, &["create", "delete", "patch"]),
+            ],
+        }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, execution: &WorkflowExecution) -> Option<Vec<Entry>> {
+        Some(audit::remedy::workflow_execution(tell, execution))
+    }
+
+    fn observe(&self, input: &Input<'_>, execution: &Arc<WorkflowExecution>) -> Observed {
+        let (view, me, spec) = (input.view, Arc::clone(input.me), &execution.spec);
+        let kind = run::kind_of(spec.engine);
+        let run = view.get(&kind, &run::key(&me, spec)).map(Run::read);
+        let recorded = execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());
+        let uid = recorded.or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
+        let owned = |kind: &Kind| uid.as_deref().map(|uid| view.owned(kind, uid)).unwrap_or_default();
+        let targets = validate::targets(&me, spec);
+        let known = targets.as_deref().unwrap_or_default();
+        let refused = |of: &dyn Fn(&Kind) -> bool| {
+            input.refusals.iter().find(|one| of(&one.kind)).map(|one| one.failure.clone())
+        };
+        Observed {
+            served: view.serves(&kind),
+            power: validate::power(view, &self.system_namespace, &me, spec, known),
+            tasks: owned(&TASK_RUN).iter().filter_map(|task| task.parse().ok()).collect(),
+            pods: if spec.engine == Engine::Job { owned(&POD) } else { Vec::new() },
+            left_behind: !owned(&run::actors(spec.engine)).is_empty(),
+            refused: refused(&|refused| *refused == kind),
+            lock_refused: refused(&|refused| *refused == LEASE),
+            locks: Locks::observe(view, &self.system_namespace, &me, known),
+            execution: Arc::clone(execution),
+            targets,
+            run,
+            me,
+        }
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowExecutionStatus> {
+        match lifecycle::of(&observed.me, finalizers::WORKFLOW_EXECUTION) {
+            Lifecycle::Add => Plan::step(mark(observed)),
+            Lifecycle::Run => self.run(observed, Report::of(observed, now)),
+            Lifecycle::CleanUp => ending::clean_up(observed, Report::of(observed, now)),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl WorkflowExecutions {
+    fn run(&self, observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+        if report.is_over() {
+            return ending::finished(observed, report);
+        }
+        let over = observed.ours().is_some_and(Run::is_over);
+        if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| !over) {
+            return ending::cancelled(observed, report, by);
+        }
+        let recorded = report.status.pipeline_run_uid.clone();
+        match (&observed.run, recorded) {
+            (Some(run), recorded) if !run.is_of(&observed.me) => match recorded {
+                // Ours is gone, and somebody took its name.
+                Some(_) => vanished(observed, report),
+                None => foreign(report, run),
+            },
+            (Some(run), Some(uid)) if uid != run.object().uid() => another(observed, report, run),
+            (Some(run), None) => begun(report, run),
+            (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => {
+                self.let_go(observed, report, run)
+            }
+            (Some(run), Some(_)) => follow(observed, report, run),
+            (None, Some(_)) => vanished(observed, report),
+            (None, None) => self.start(observed, report),
+        }
+    }
+
+    /// Every gate in its order. Whoever passes them all has its run made in the same plan that takes the lock.
+    fn start(&self, observed: &Observed, mut report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+        let (spec, now) = (&observed.execution.spec, report.now);
+        if let Some(failure) = &observed.refused {
+            return refused(report, failure);
+        }
+        let targets = match &observed.targets {
+            Ok(targets) => targets,
+            Err(problem) => return invalid(report, problem),
+        };
+        let Some(target) = targets.first() else { return Plan::rest() };
+        report.status.target = Some(target.to_string());
+        if let Some(problem) = validate::problem(spec, target) {
+            return invalid(report, &problem);
+        }
+        if observed.served == Served::No {
+            return unsupported(report, spec.engine);
+        }
+        if let Err(not_allowed) = &observed.power {
+            return forbidden(report, not_allowed);
+        }
+        if let Some(failure) = &observed.lock_refused {
+            let at = later(now, REFUSED_RETRY);
+            let waiting = Waiting::Time { at, why: failure.message.clone() };
+            return report.waits(Reason::Forbidden, &failure.to_string()).waiting(waiting).wake_at(at);
+        }
+        let memory = match observed.locks.memory() {
+            Ok(memory) => memory,
+            Err(unreadable) => return report.waits(Reason::Unknown, &unreadable.to_string()),
+        };
+        let nothing = Remembered::default();
+        let remembered = memory.get(&spec.workflow_ref.workflow_id).unwrap_or(&nothing);
+        match remembered.verdict(spec.cooldown, self.minimum_cooldown, now) {
+            Verdict::Yes => {}
+            no => return too_soon(observed, report, &no),
+        }
+        let run = observed.run_reference();
+        let steps = match observed.locks.turn(&self.system_namespace, &observed.me, run, now) {
+            Turn::Yes => Vec::new(),
+            Turn::Take(steps) => steps,
+            Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
+            Turn::Busy(busy) => return self::busy(report, *busy),
+        };
+        let message = format!("made {} {}", run::kind_of(spec.engine).kind, run::key(&observed.me, spec));
+        Plan { steps, ..Plan::rest() }
+            .then(run::create(&observed.me, spec, target))
+            .note(Note::normal(Reason::WorkflowValidated, format!("may be run on {target}")))
+            .note(Note::normal(Reason::PipelineRunCreated, message))
+    }
+
+    /// The run was made and recorded: it may run, while the targets are this execution's. That it is this run is written
+    /// on the locks first, by compare and swap, so a lock that was lost is noticed before anything runs.
+    fn let_go(&self, observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+        let reference = run.object().reference();
+        let go = run.release();
+        match observed.locks.turn(&self.system_namespace, &observed.me, reference, report.now) {
+            Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
+            Turn::Take(steps) => Plan { steps: steps.into_iter().chain(go).collect(), ..Plan::rest() },
+            Turn::Reap(steps) => Plan { steps, ..Plan::rest() },
+            Turn::Busy(busy) => {
+                let message =
+                    format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
+                let failure = Failure::plain(Reason::PipelineRunCreationFailed, message, false);
+                let mut plan = report.fails(&failure);
+                plan.steps.insert(0, run.remove());
+                plan
+            }
+        }
+    }
+}
+
+/// The first write: its finalizer, and by which target it is found.
+fn mark(observed: &Observed) -> Step {
+    let me = &observed.me;
+    let mut finalizers = me.finalizers().to_vec();
+    finalizers.push(finalizers::WORKFLOW_EXECUTION.to_owned());
+    let mut metadata = json!({"finalizers": finalizers});
+    if let Some(target) = observed.targets.as_ref().ok().and_then(|targets| targets.first()) {
+        metadata["labels"] = json!({TARGET_HASH: target.short_hash()});
+        metadata["annotations"] = json!({pawl::TARGET: observed.execution.spec.target_resource});
+    }
+    Step::Patch {
+        target: me.reference(),
+        resource_version: Some(me.resource_version().to_owned()),
+        patch: json!({"metadata": metadata}),
+        part: Part::Main,
+    }
+}
+
+fn invalid(report: Report<'_>, problem: &str) -> Plan<WorkflowExecutionStatus> {
+    let gate = Gate::stopped(GateName::Validate, Reason::ValidationError, problem, "another execution");
+    report
+        .fails(&Failure::plain(Reason::ValidationError, problem, false))
+        .gate(gate)
+        .note(Note::warning(Reason::WorkflowValidationFailed, problem))
+}
+
+fn unsupported(report: Report<'_>, engine: Engine) -> Plan<WorkflowExecutionStatus> {
+    let kind = run::kind_of(engine);
+    let message = format!("{} {} is not served here: Tekton is not installed", kind.api_version(), kind.kind);
+    let change = "an execution that is made once it is installed, or engine: job";
+    let gate = Gate::stopped(GateName::Validate, Reason::UnsupportedEngine, &message, change);
+    report.fails(&Failure::plain(Reason::UnsupportedEngine, message, false)).gate(gate)
+}
+
+fn forbidden(report: Report<'_>, not_allowed: &NotAllowed) -> Plan<WorkflowExecutionStatus> {
+    let message = &not_allowed.message;
+    let gate = Gate::stopped(GateName::Validate, Reason::NamespaceNotAllowed, message, "that label");
+    let mut plan = report.fails(&Failure::plain(Reason::Forbidden, message, false)).gate(gate);
+    plan.steps.splice(0..0, not_allowed.seen.clone());
+    plan
+}
+
+/// What the target remembers says no.
+fn too_soon(
+    observed: &Observed,
+    mut report: Report<'_>,
+    verdict: &Verdict<'_>,
+) -> Plan<WorkflowExecutionStatus> {
+    let id = &observed.execution.spec.workflow_ref.workflow_id;
+    let target = report.status.target.clone().unwrap_or_default();
+    let failures = |failures: u32| Some(i32::try_from(failures).unwrap_or(i32::MAX));
+    let mut details = SkipDetails::default();
+    let (reason, change) = match verdict {
+        Verdict::Yes => return Plan::rest(),
+        Verdict::Blocked(block) => {
+            details.message = format!(
+                "{id} failed on {target} while it was executing ({}/{}: {}); somebody must look at the target and clear \
+                 it: pawl clear-block {target} --reason …",
+                block.namespace, block.name, block.reason
+            );
+            details.recent_remediation = Some(RecentRemediation {
+                name: block.name.clone(),
+                workflow_id: id.clone(),
+                completed_at: Some(block.failed_at.clone()),
+                outcome: Some("Failed".to_owned()),
+            });
+            (Reason::PreviousExecutionFailed, "pawl clear-block".to_owned())
+        }
+        Verdict::Exhausted { failures: count } => {
+            report.status.consecutive_failures = failures(*count);
+            details.message = format!(
+                "{id} could not be started on {target} {count} times in a row; somebody must mend that and clear it: \
+                 pawl clear-block {target} --reason …"
+            );
+            (Reason::ExhaustedRetries, "pawl clear-block, or its success".to_owned())
+        }
+        Verdict::BackingOff { failures: count, until } => {
+            report.status.consecutive_failures = failures(*count);
+            report.status.next_allowed_execution = Some(Time(*until));
+            details.message = format!(
+                "{id} could not be started on {target} {count} times in a row; again after {until:.0}"
+            );
+            (Reason::BackingOff, format!("{until:.0}"))
+        }
+        Verdict::Recent { last, until } => {
+            report.status.next_allowed_execution = Some(Time(*until));
+            let remains = failure_details::took(report.now, *until);
+            details.message = format!(
+                "{id} mended {target} at {:.0} ({}/{}); again in {remains}",
+                last.completed_at.0, last.namespace, last.name
+            );
+            details.cooldown_remaining = Some(remains.to_string());
+            details.recent_remediation = Some(RecentRemediation {
+                name: last.name.clone(),
+                workflow_id: id.clone(),
+                completed_at: Some(last.completed_at.clone()),
+                outcome: Some("Success".to_owned()),
+            });
+            (Reason::RecentlyRemediated, format!("{until:.0}"))
+        }
+    };
+    let looked_at = format!("what {target} remembers of {id}");
+    let gate = Gate::stopped(GateName::Cooldown, reason, looked_at, change);
+    let message = details.message.clone();
+    let mut plan = report.skips(reason, details).gate(gate);
+    if reason == Reason::RecentlyRemediated {
+        plan = plan.note(Note::normal(Reason::CooldownActive, message));
+    }
+    // A cache that lags must not skip anybody.
+    plan.steps.extend(observed.locks.own().map(validate::unchanged));
+    plan
+}
+
+/// Somebody else holds a target.
+fn busy(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowExecutionStatus> {
+    let Busy { target, conflict, holder, lease, give_back } = busy;
+    let message = format!("{target} is held by {holder}");
+    report.target_locked(&message);
+    let gate = Gate::stopped(GateName::Lock, Reason::ResourceBusy, &message, "the holder lets go");
+    let details = SkipDetails { message, conflicting_workflow: Some(conflict), ..SkipDetails::default() };
+    let mut plan = report.skips(Reason::ResourceBusy, details).gate(gate);
+    // A cache that lags must not skip anybody.
+    plan.steps.extend(lease.as_ref().map(validate::unchanged));
+    plan.steps.extend(give_back);
+    plan
+}
+
+/// The run is there. From now on it is the one, and no other: by compare and swap, before it is let go.
+fn begun(mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    report.made(run);
+    report.runs(None)
+}
+
+/// A run that is neither held nor unknown.
+fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    let now = report.now;
+    match run.standing() {
+        Standing::Succeeded(_) => report.completes(run),
+        Standing::Failed(_) => {
+            let limit = later(run.ended_at().unwrap_or(now), DETAILS_LIMIT);
+            match failure_details::of(run, &observed.tasks, &observed.pods) {
+                Some(failure) => report.fails(&failure),
+                None if now < limit => report.runs(None).wake_at(limit),
+                None => report.fails(&failure_details::at_least(run, &observed.tasks)),
+            }
+        }
+        Standing::Held | Standing::Going(_) => {
+            let deadline = report.deadline();
+            if deadline <= now {
+                return timed_out(observed, report, run);
+            }
+            let stuck = failure_details::cannot_start(&observed.pods);
+            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp.as_ref()).min();
+            let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
+            match stuck {
+                Some(failure) if limit <= now => {
+                    let mut plan = report.fails(&failure);
+                    plan.steps.extend(run.stop());
+                    plan
+                }
+                Some(_) => report.runs(Some(run)).wake_at(limit.min(deadline)),
+                None => report.runs(Some(run)).wake_at(deadline),
+            }
+        }
+    }
+}
+
+/// Its time is over, and whoever runs it has not ended it.
+fn timed_out(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    let timeout = observed.execution.spec.execution_config.timeout;
+    let message = format!("the run did not end within {timeout} and {TIMEOUT_GRACE} more; it is stopped");
+    let mut plan = report.fails(&Failure::plain(Reason::Timeout, message, true));
+    plan.steps.extend(run.stop());
+    plan
+}
+
+/// The name is somebody else's.
+fn foreign(report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    let message = format!("{} exists and belongs to somebody else", run.object().reference());
+    let mut plan = report.fails(&Failure::plain(Reason::PipelineRunCreationFailed, message, false));
+    plan.steps.insert(0, validate::unchanged(run.object()));
+    plan
+}
+
+/// The run that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
+fn another(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    if run.is_held() && !run.object().is_deleting() {
+        return Plan::step(validate::unchanged(run.object())).then(run.remove());
+    }
+    vanished(observed, report)
+}
+
+/// Somebody deleted the run before its result was recorded: a failure of its own, never a silent second run (I2). What
+/// still acts for it keeps the lock.
+fn vanished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+    let run = observed.run_reference();
+    if observed.left_behind {
+        let deadline = report.deadline();
+        if report.now < deadline {
+            let waiting =
+                Waiting::Object { kind: run.kind, key: run.key, until: "its Pods are gone".to_owned() };
+            return Plan::rest().waiting(waiting).wake_at(deadline);
+        }
+    }
+    let message = format!("{run} was deleted before its result was recorded");
+    let mut plan = report.fails(&Failure::plain(Reason::PipelineRunDeleted, message, true));
+    if plan.steps.is_empty() {
+        plan.steps.push(Step::ConfirmGone(run));
+    }
+    plan
+}
+
+/// The API server did not want the run.
+fn refused(report: Report<'_>, failure: &failure::Failure) -> Plan<WorkflowExecutionStatus> {
+    let reason = match failure.reason.as_str() {
+        _ if failure.is_quota() => Reason::ResourceExhausted,
+        "Forbidden" => Reason::Forbidden,
+        _ => Reason::PipelineRunCreationFailed,
+    };
+    report.fails(&Failure::plain(reason, failure.to_string(), false))
+}
+
+impl Observed {
+    /// The run, if this execution made it.
+    fn ours(&self) -> Option<&Run> {
+        self.run.as_ref().filter(|run| run.is_of(&self.me))
+    }
+
+    /// Its run: the one that was recorded, or else whichever it makes.
+    fn run_reference(&self) -> Reference {
+        let spec = &self.execution.spec;
+        let recorded = self.execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());
+        Reference {
+            kind: run::kind_of(spec.engine),
+            key: run::key(&self.me, spec),
+            uid: recorded.unwrap_or_default(),
+        }
+    }
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,265 @@
+//! The status in the making: what people and parents read on the execution, as Events say the same.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::meta::reference::NamedRef;
+use pawl_api::meta::{Gate, GateName, NewCondition, Phase, Reason, condition, text};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
+use pawl_api::remedy::workflow_execution::{BlockClearance, Outcome, SUCCEEDED, SkipDetails, TIMEOUT_GRACE};
+use pawl_api::remedy::{WorkflowExecutionPhase, WorkflowExecutionStatus};
+
+use super::failure_details::{Failure, Setting, took};
+use super::run::Run;
+use super::{Observed, later};
+use crate::lock;
+use crate::plan::{Note, Plan, Step};
+use crate::remedy::memory::{Ended, Memory, Unit};
+
+/// What fits `status.message`.
+const MAX_MESSAGE_CHARS: usize = 32_768;
+
+/// The status in the making.
+pub(super) struct Report<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) now: Timestamp,
+    pub(super) status: WorkflowExecutionStatus,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
+        let mut status = observed.execution.status.clone().unwrap_or_default();
+        status.observed_generation = observed.me.meta().generation;
+        Self { observed, now, status }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.status.phase.is_some_and(WorkflowExecutionPhase::is_terminal)
+    }
+
+    /// When the run is stopped. Absolute once it has begun (I8).
+    pub(super) fn deadline(&self) -> Timestamp {
+        let begun = self.status.start_time.as_ref().map_or(self.now, |at| at.0);
+        let otherwise = later(
+            later(begun, self.observed.execution.spec.execution_config.timeout.get()),
+            TIMEOUT_GRACE.get(),
+        );
+        self.status.deadline.as_ref().map_or(otherwise, |at| at.0)
+    }
+
+    pub(super) fn target_locked(&mut self, message: &str) {
+        self.condition(NewCondition::yes(TARGET_LOCKED, Reason::ResourceBusy, message));
+    }
+
+    /// Writes down which run it is, and since when.
+    pub(super) fn made(&mut self, run: &Run) {
+        let object = run.object();
+        self.status.pipeline_run_ref = Some(NamedRef {
+            name: object.name().to_owned(),
+            namespace: object.namespace().map(str::to_owned),
+        });
+        self.status.pipeline_run_uid = Some(object.uid().to_owned());
+        let target = self.observed.targets.as_ref().ok().and_then(|targets| targets.first());
+        self.status.target = target.map(ToString::to_string).or(self.status.target.take());
+        let begun = run.started_at().unwrap_or(self.now);
+        self.status.start_time.get_or_insert(Time(begun));
+        self.status.deadline = Some(Time(self.deadline()));
+        condition::remove(&mut self.status.conditions, TARGET_LOCKED);
+    }
+
+    /// Pending, because of something that somebody must change.
+    pub(super) fn waits(mut self, reason: Reason, message: &str) -> Plan<WorkflowExecutionStatus> {
+        let gate = Gate::waiting(GateName::Lock, reason, message, "what it says");
+        self.says(WorkflowExecutionPhase::Pending, reason, message);
+        Plan::rest().status(self.status).gate(gate)
+    }
+
+    /// Running; as the run says, where one is given.
+    pub(super) fn runs(mut self, run: Option<&Run>) -> Plan<WorkflowExecutionStatus> {
+        self.summarizes(run);
+        let first = self.status.phase != Some(WorkflowExecutionPhase::Running);
+        self.says(WorkflowExecutionPhase::Running, Reason::Running, "the run has begun");
+        let mut plan = Plan::rest();
+        if first {
+            let target = self.status.target.clone().unwrap_or_default();
+            let told = format!("runs {} on {target}", self.observed.execution.spec.workflow_ref.workflow_id);
+            plan = self.passed(plan).note(Note::normal(Reason::PhaseTransition, told));
+        }
+        plan.status(self.status)
+    }
+
+    pub(super) fn completes(mut self, run: &Run) -> Plan<WorkflowExecutionStatus> {
+        let at = run.ended_at().unwrap_or(self.now).min(self.now);
+        self.summarizes(Some(run));
+        self.status.outcome = Some(Outcome::Success);
+        self.status.completion_time = Some(Time(at));
+        self.status.duration = self.status.start_time.as_ref().map(|from| took(from.0, at).to_string());
+        self.status.consecutive_failures = None;
+        self.status.next_allowed_execution = None;
+        let spec = &self.observed.execution.spec;
+        let message = format!(
+            "{} succeeded on {}",
+            spec.workflow_ref.workflow_id,
+            self.status.target.as_deref().unwrap_or("?")
+        );
+        self.says(WorkflowExecutionPhase::Completed, Reason::Completed, &message);
+        self.ends(Note::normal(Reason::WorkflowCompleted, message))
+    }
+
+    pub(super) fn fails(mut self, failure: &Failure) -> Plan<WorkflowExecutionStatus> {
+        let spec = &self.observed.execution.spec;
+        let ended = self.observed.ours().and_then(Run::ended_at);
+        let at = ended.unwrap_or(self.now).min(self.now);
+        let target = self.status.target.clone().unwrap_or_else(|| spec.target_resource.clone());
+        let started_at = self.status.start_time.as_ref().map(|at| at.0);
+        let setting = Setting { workflow: &spec.workflow_ref, target: &target, started_at, failed_at: at };
+        let timed_out = failure.reason == Reason::Timeout;
+        self.status.outcome = Some(if timed_out { Outcome::Timeout } else { Outcome::Failed });
+        self.status.completion_time = Some(Time(at));
+        self.status.duration = started_at.map(|from| took(from, at).to_string());
+        self.status.failure_details = Some(failure.details(setting));
+        self.summarizes(self.observed.ours());
+        self.says(WorkflowExecutionPhase::Failed, failure.reason, &failure.message);
+        let message = format!("{}: {}", failure.reason, failure.message);
+        self.ends(Note::warning(Reason::WorkflowFailed, message))
+    }
+
+    pub(super) fn skips(mut self, reason: Reason, details: SkipDetails) -> Plan<WorkflowExecutionStatus> {
+        let message = details.message.clone();
+        let at = Time(self.now);
+        self.status.completion_time = Some(at.clone());
+        self.status.skip_details =
+            Some(SkipDetails { reason: reason.into(), skipped_at: Some(at), ..details });
+        self.says(WorkflowExecutionPhase::Skipped, reason, &message);
+        let target = self.status.target.clone().unwrap_or_default();
+        let validated = Gate::passed(GateName::Validate, Reason::Valid, target);
+        Plan::rest()
+            .status(self.status)
+            .gate(validated)
+            .note(Note::normal(Reason::WorkflowSkipped, format!("{reason}: {message}")))
+    }
+
+    /// The last word. The lock goes with it as soon as nothing can act on the target any more.
+    fn ends(mut self, note: Note) -> Plan<WorkflowExecutionStatus> {
+        let steps = self.release();
+        let memory = if self.observed.locks.holds_some() { self.remembered() } else { None };
+        if let Some(remembered) = memory.as_ref().and_then(|memory| memory.get(self.workflow_id())) {
+            let failures = i32::try_from(remembered.failures).unwrap_or(i32::MAX);
+            self.status.consecutive_failures = (failures > 0).then_some(failures);
+            self.status.next_allowed_execution = remembered.next_allowed().map(Time);
+        }
+        let mut plan = Plan { steps, ..Plan::rest() }.note(note);
+        if !plan.steps.is_empty() {
+            let target = self.status.target.clone().unwrap_or_default();
+            plan = plan.note(Note::normal(Reason::LockReleased, format!("{target} is free")));
+        }
+        if self.status.pipeline_run_uid.is_some() {
+            plan = self.passed(plan);
+        }
+        plan.status(self.status)
+    }
+
+    /// Steps that let go of the locks, with what the target remembers then; none while its run may act, or where
+    /// nothing is held.
+    pub(super) fn release(&self) -> Vec<Step> {
+        let observed = self.observed;
+        let going = match observed.ours() {
+            Some(run) => !run.is_over(),
+            None => observed.left_behind,
+        };
+        if going || !observed.locks.holds_some() {
+            return Vec::new();
+        }
+        let confirm = match &observed.run {
+            // It is over; or the name is somebody else's, and will never be a run of ours.
+            Some(_) => Vec::new(),
+            None => lock::confirm_gone(&observed.run_reference()),
+        };
+        confirm.into_iter().chain(observed.locks.release(self.remembered().as_ref())).collect()
+    }
+
+    /// What the target remembers after this end; `None` where it changes nothing.
+    pub(super) fn remembered(&self) -> Option<Memory> {
+        let spec = &self.observed.execution.spec;
+        let ended = match self.status.phase? {
+            WorkflowExecutionPhase::Completed => Ended::Well { cooldown: spec.cooldown },
+            WorkflowExecutionPhase::Failed => match self.status.failure_details.as_ref() {
+                Some(details) if details.was_execution_failure => {
+                    Ended::InExecution { reason: &details.reason }
+                }
+                // Somebody stopped it before it began: that says nothing of the workflow.
+                Some(details) if details.reason == Reason::Cancelled.as_str() => return None,
+                Some(_) | None => Ended::BeforeExecution,
+            },
+            WorkflowExecutionPhase::Pending
+            | WorkflowExecutionPhase::Running
+            | WorkflowExecutionPhase::Skipped => return None,
+        };
+        // What cannot be read is not overwritten: a person must look.
+        let memory = self.observed.locks.memory().ok()?;
+        let me = &self.observed.me;
+        let unit = Unit { namespace: me.namespace().unwrap_or_default(), name: me.name(), uid: me.uid() };
+        let at = self.status.completion_time.as_ref().map_or(self.now, |at| at.0);
+        Some(memory.after(self.workflow_id(), unit, ended, at))
+    }
+
+    /// Somebody cleared the block that this execution left.
+    pub(super) fn cleared(mut self) -> Option<Plan<WorkflowExecutionStatus>> {
+        let memory = self.observed.locks.memory().ok()?;
+        let clearance = memory.get(self.workflow_id())?.clearance.as_ref()?;
+        if clearance.of.as_deref() != Some(self.observed.me.uid()) {
+            return None;
+        }
+        let told = BlockClearance {
+            cleared_by: clearance.by.clone(),
+            cleared_at: Some(clearance.at.clone()),
+            reason: clearance.reason.clone(),
+            used: clearance.used,
+        };
+        if self.status.block_clearance.as_ref() == Some(&told) {
+            return None;
+        }
+        let first = self.status.block_clearance.is_none();
+        let note = Note::normal(Reason::BlockCleared, format!("{}: {}", told.cleared_by, told.reason));
+        self.status.block_clearance = Some(told);
+        let plan = Plan::rest().status(self.status);
+        Some(if first { plan.note(note) } else { plan })
+    }
+
+    /// What made the run had passed these gates, whether or not a status that said so was lost.
+    fn passed(&self, plan: Plan<WorkflowExecutionStatus>) -> Plan<WorkflowExecutionStatus> {
+        let target = self.status.target.clone().unwrap_or_default();
+        let id = self.workflow_id();
+        let remembered = format!("what {target} remembers of {id}");
+        plan.gate(Gate::passed(GateName::Validate, Reason::Valid, format!("the spec, and {target}")))
+            .gate(Gate::passed(GateName::Cooldown, Reason::CooldownOver, remembered))
+            .gate(Gate::passed(GateName::Lock, Reason::LockAcquired, target))
+    }
+
+    fn summarizes(&mut self, run: Option<&Run>) {
+        self.status.pipeline_run_status =
+            run.and_then(Run::summary).or(self.status.pipeline_run_status.take());
+    }
+
+    fn workflow_id(&self) -> &'a str {
+        &self.observed.execution.spec.workflow_ref.workflow_id
+    }
+
+    fn says(&mut self, phase: WorkflowExecutionPhase, reason: Reason, message: &str) {
+        self.condition(match phase {
+            WorkflowExecutionPhase::Pending | WorkflowExecutionPhase::Running => {
+                NewCondition::unknown(SUCCEEDED, reason, message)
+            }
+            WorkflowExecutionPhase::Completed => NewCondition::yes(SUCCEEDED, reason, message),
+            WorkflowExecutionPhase::Failed | WorkflowExecutionPhase::Skipped => {
+                NewCondition::no(SUCCEEDED, reason, message)
+            }
+        });
+        self.status.phase = Some(phase);
+        self.status.reason = Some(reason.into());
+        self.status.message = Some(text::head(message, MAX_MESSAGE_CHARS));
+    }
+
+    fn condition(&mut self, new: NewCondition) {
+        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+    }
+}
