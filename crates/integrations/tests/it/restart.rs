@@ -52,11 +52,19 @@ impl Lab {
         let job = json!({"template": {"spec": {"containers": [container]}}});
         let template = json!({"metadata": {"name": "plan"},
             "spec": {"displayName": "Plan", "match": {"paths": ["**/*.tf"]}, "job": job}});
-        lab.call("POST", &format!("{DOOR}/workflowtemplates"), &template);
+        lab.create(&format!("{DOOR}/workflowtemplates"), "WorkflowTemplate", template);
         let repository = json!({"metadata": {"name": "infra"}, "spec": {"owner": "acme", "name": "infra",
             "githubSecretRef": {"name": "github"}, "pollInterval": "24h", "bootstrap": "cursor"}});
-        lab.call("POST", &format!("{DOOR}/repositories"), &repository);
+        lab.create(&format!("{DOOR}/repositories"), "Repository", repository);
         lab
+    }
+
+    /// Creates an object: of our kinds the server wants to be told which.
+    fn create(&self, path: &str, kind: &str, mut body: Value) -> Value {
+        let version = if path == JOBS { "batch/v1" } else { "terrakojo.io/v1alpha1" };
+        body["apiVersion"] = version.into();
+        body["kind"] = kind.into();
+        self.call("POST", path, &body)
     }
 
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
@@ -121,7 +129,7 @@ impl Lab {
             (old(branch, "name"), renamed.clone()),
             (branch["spec"]["name"].as_str().unwrap().to_owned(), format!("feature/copy-{number}")),
         ];
-        let made = self.call("POST", &format!("{DOOR}/branches"), &bare(branch, &names));
+        let made = self.create(&format!("{DOOR}/branches"), "Branch", bare(branch, &names));
         names.push((old(branch, "uid"), old(&made, "uid")));
         for (workflow, _) in workflows {
             let path = workflow["spec"]["path"].as_str().unwrap();
@@ -130,10 +138,10 @@ impl Lab {
         }
         self.say(&format!("{DOOR}/branches/{renamed}"), branch, &names);
         for (workflow, job) in workflows {
-            let made = self.call("POST", &format!("{DOOR}/workflows"), &bare(workflow, &names));
+            let made = self.create(&format!("{DOOR}/workflows"), "Workflow", bare(workflow, &names));
             let mut names = names.clone();
             names.push((old(workflow, "uid"), old(&made, "uid")));
-            let made_job = self.call("POST", JOBS, &bare(job, &names));
+            let made_job = self.create(JOBS, "Job", bare(job, &names));
             names.push((old(job, "uid"), old(&made_job, "uid")));
             let name = old(&made, "name");
             self.say(&format!("{JOBS}/{name}"), job, &names);
