@@ -88,6 +88,8 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The ports' own: credentials and what must be masked, and the logs of what failed.
     need(&pawl_api::k8s::SECRET, None, &["get"]);
     need(&pawl_api::k8s::POD, Some("log"), &["get"]);
+    // What an alert leads to.
+    need(&pawl_api::remedy::remediation_request::KIND, None, &["create"]);
     needed
 }
 

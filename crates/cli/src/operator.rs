@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use pawl_engine::{Engine, Stopped, health, leader};
+use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
-use crate::{cluster, doors, logging, ports, stop, webhook};
+use crate::ports::Ports;
+use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,6 +31,11 @@ pub(crate) struct Args {
     /// How many objects are looked at at the same time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    /// A directory on a volume: for the audit ledger where there is no --audit-url, and for what waits to be stored.
+    #[arg(long, env = "PAWL_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -40,28 +47,33 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
     let machines = doors::machines(&args.system_namespace, &args.image);
     let config = leader::Config {
-        namespace: args.system_namespace,
+        namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
+    let kept = args.audit.start(args.data_dir.as_deref())?;
+    let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(ports::of(&client, transport::https()?))
+        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
         .build()?;
+    ports.measure(engine.metrics());
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, &args.system_namespace, stopping.clone()).await?;
     if let Some(webhook::Served { address, .. }) = &deliveries {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await??;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
@@ -19,41 +20,40 @@ pub(crate) struct Guarded<'a> {
     pub(crate) token: &'a str,
 }
 
-/// The ports of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
-///
-/// # Errors
-/// When the token is none.
-pub(crate) fn within(
-    client: &kube::Client,
-    transport: Transport,
-    bundles: Bundles,
-    guarded: Guarded<'_>,
-) -> anyhow::Result<Arc<dyn Outside>> {
-    let Ports { github, cluster, logs, bundles } = all(client, transport, Some(bundles));
-    let cluster = cluster.acting_as_others(Wire::new(guarded.client), guarded.token)?;
-    Ok(Arc::new(Ports { github, cluster, logs, bundles }))
-}
-
-/// Every port there is. `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
-pub(crate) fn of(client: &kube::Client, transport: Transport) -> Arc<dyn Outside> {
-    Arc::new(all(client, transport, None))
-}
-
-fn all(client: &kube::Client, transport: Transport, bundles: Option<Bundles>) -> Ports {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let wire = Wire::new(client.clone());
-    let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
-    let github = github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock));
-    let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
-    Ports { github, cluster, logs: logs::Port::new(wire, secrets), bundles }
-}
-
+/// Every port there is.
 #[derive(Debug)]
-struct Ports {
-    github: github::Port,
+pub(crate) struct Ports {
+    github: Arc<github::Port>,
     cluster: cluster::Port,
     logs: logs::Port,
     bundles: Option<Bundles>,
+}
+
+impl Ports {
+    /// `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
+    pub(crate) fn new(client: &kube::Client, transport: Transport) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let wire = Wire::new(client.clone());
+        let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
+        let github = Arc::new(github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock)));
+        let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
+        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None }
+    }
+
+    /// Those of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
+    ///
+    /// # Errors
+    /// When the token is none.
+    pub(crate) fn within(self, bundles: Bundles, guarded: Guarded<'_>) -> anyhow::Result<Self> {
+        let cluster = self.cluster.acting_as_others(Wire::new(guarded.client), guarded.token)?;
+        Ok(Self { cluster, bundles: Some(bundles), ..self })
+    }
+
+    /// Shows in the loop's own metrics what each Repository costs at GitHub.
+    pub(crate) fn measure(&self, metrics: &Metrics) {
+        let github = Arc::clone(&self.github);
+        metrics.with_registry(|registry| registry.register_collector(Box::new(github)));
+    }
 }
 
 impl Outside for Ports {

@@ -22,7 +22,7 @@ use pawl_machines::apply::{Answer, Applying, Outcome, Written};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::outside::{Answers, Call};
-use pawl_machines::plan::{Refusal, Waiting, Wake};
+use pawl_machines::plan::{Note, Refusal, Waiting, Wake};
 use pawl_machines::view::{Input, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -106,6 +106,10 @@ impl Core {
                 Ok(()) => result,
                 Err(behind) => result.and(Err(behind)),
             };
+            // What was written is committed, and seen: now it has happened.
+            if let Some(me) = self.caches.get(&work.kind, &work.key).filter(|_| look.acted) {
+                self.tell(&machine, work, &me);
+            }
             let (ended, error) = match &result {
                 Ok(None) => (Ended::Gone, None),
                 Ok(Some(_)) if look.acted => (Ended::Acted, None),
@@ -154,8 +158,12 @@ impl Core {
             look.thought += thinks.elapsed();
             let mut plan = decided?;
             answers = Arc::unwrap_or_clone(heard);
+            if self.tell(machine, work, &me) {
+                self.record_before(machine, work, &me, &mut plan, slot).await;
+            }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
+            let moves = report::phase_change(machine, &me, plan.status.as_ref());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -168,6 +176,9 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
+                if let Some(labels) = &moves {
+                    self.metrics.phase_changes.get_or_create(labels).inc();
+                }
                 if asks.is_empty() {
                     return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
                 }
@@ -244,6 +255,9 @@ impl Core {
     }
 
     async fn apply(&self, machine: &AnyMachine, plan: BoundPlan, me: &Arc<Object>) -> Result<Outcome, Error> {
+        let mut plan = plan;
+        let together = |note: &mut Note| note.together.is_some();
+        let gathered: Vec<Note> = plan.notes.extract_if(.., together).collect();
         let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
         while let Some(request) = applying.ask() {
             // What is sent is sent; but whoever no longer leads sends nothing new.
@@ -265,7 +279,12 @@ impl Core {
                 Err(lost) => applying.answer(Answer::Lost(&lost.to_string())),
             }
         }
-        Ok(applying.finish())
+        let outcome = applying.finish();
+        // As with any other Event: what was not done is not told.
+        if outcome.failure.is_none() && outcome.refusals.is_empty() {
+            gathered.into_iter().for_each(|note| self.scribe.gather(machine.name(), &me.reference(), note));
+        }
+        Ok(outcome)
     }
 
     /// Waits until the caches show what was written; what they have shown is awaited no more. Waiting is no work: the
@@ -319,6 +338,9 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
+        if gone {
+            self.told().remove(work);
+        }
         if gone || (memory.refusals.is_empty() && memory.awaited.is_empty()) {
             memories.remove(work);
         }
@@ -337,7 +359,7 @@ impl Core {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
+    pub(crate) fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -348,11 +370,11 @@ impl Slot {
         Some(Self { slots: Arc::clone(slots), held: Some(held) })
     }
 
-    fn free(&mut self) {
+    pub(crate) fn free(&mut self) {
         self.held = None;
     }
 
-    async fn take(&mut self) {
+    pub(crate) async fn take(&mut self) {
         if self.held.is_none() {
             // Nobody closes the semaphore.
             self.held = Arc::clone(&self.slots).acquire_owned().await.ok();

@@ -87,7 +87,7 @@ fn path(pod: &Key, container: &str) -> String {
 }
 
 /// What of a log may be seen.
-fn shown(log: &[u8], mask: &Mask, tail_bytes: usize) -> String {
+pub fn shown(log: &[u8], mask: &Mask, tail_bytes: usize) -> String {
     // An answer that was cut ends anywhere, perhaps inside a value.
     let whole = if log.len() >= MAX_READ_BYTES {
         let end = log.iter().rposition(|byte| *byte == b'\n').unwrap_or_default();

@@ -85,9 +85,7 @@ impl Env for SimEnv {
         let mut state = self.state();
         state.count_made();
         let count = state.made.get(of).copied().unwrap_or_default() + 1;
-        let hex = names::hash(&[of, &count.to_string()], 32);
-        let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
-        format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
+        nth_uid(of, count)
     }
 
     fn suffix(&self) -> String {
@@ -95,6 +93,17 @@ impl Env for SimEnv {
         state.named += 1;
         format!("{:05}", state.named)
     }
+}
+
+/// The UID of the first object of this name: known before there is one, to whoever means harm.
+pub fn first_uid(kind: &Kind, namespace: &str, name: &str) -> String {
+    nth_uid(&format!("{}/{namespace}/{name}", kind.plural), 1)
+}
+
+fn nth_uid(of: &str, count: u32) -> String {
+    let hex = names::hash(&[of, &count.to_string()], 32);
+    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
+    format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
 }
 
 impl EnvState {

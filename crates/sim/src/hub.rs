@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use jiff::{SignedDuration, Timestamp};
+use pawl_api::git::repository::AGGREGATE_CHECK;
 use pawl_api::k8s::SECRET;
 use pawl_apiserver::Server;
 use pawl_engine::{Clock, Outside};
@@ -20,17 +21,23 @@ use pawl_integrations::github::contract::{self, Findings};
 use pawl_integrations::github::fake::{self, Delivery, Fake};
 use pawl_integrations::github::port::{Port, SecretData, Secrets, secret};
 use pawl_integrations::github::transport::{Broken, REQUEST_TIMEOUT, Transport};
+use pawl_integrations::logs::shown;
+use pawl_integrations::mask::Mask;
 use pawl_machines::failure::Failure;
 use pawl_machines::git::delivery::{self, Nudge};
 use pawl_machines::object::Key;
-use pawl_machines::outside::{Call, Reply};
+use pawl_machines::outside::{Call, Logs, Reply};
 use pawl_machines::view::View;
 
 use crate::fault::Fault;
 use crate::ground::{SharedTrace, SimEnv, request};
+use crate::mutant::Guards;
 
 /// The repositories of all scenarios.
 pub const REPOSITORIES: &[&str] = &["acme/infra", "someone/infra"];
+
+/// The Secret with which all scenarios go to GitHub.
+pub const CREDENTIALS: &str = "credentials";
 
 /// What a Job's Secret holds, and its log tries to tell.
 pub const POD_SECRET: &str = "obviously-fake-canary-of-a-job";
@@ -65,20 +72,27 @@ impl Hub {
         server: &Server,
         weather: Arc<dyn Weather>,
         trace: SharedTrace,
+        guards: Guards,
     ) -> Arc<dyn Outside> {
-        let wire = FaultyWire { inner: self.transport.clone(), weather, trace };
-        let secrets = Arc::new(FromStore(server.clone()));
-        let github = Port::new(secrets, Transport::new(wire), Arc::new(Wall(Arc::clone(env))));
-        Arc::new(Ports { github })
+        let wire = FaultyWire { inner: self.transport.clone(), weather, trace, guards };
+        let secrets = FromStore(server.clone());
+        let github =
+            Port::new(Arc::new(secrets.clone()), Transport::new(wire), Arc::new(Wall(Arc::clone(env))));
+        Arc::new(Ports { github, secrets, guards })
     }
 }
 
 /// What the oracles ask.
 impl Hub {
-    /// Check runs that never concluded.
+    /// Check runs that never concluded, and commits that have some and nothing that stands for all of them.
     pub fn unfinished(&self) -> Vec<String> {
-        let runs = self.repositories().flat_map(|repository| repository.check_runs());
-        runs.filter(|run| run.status != "completed").map(|run| format!("{run:?}")).collect()
+        let runs: Vec<_> = self.repositories().flat_map(|repository| repository.check_runs()).collect();
+        let open = runs.iter().filter(|run| run.status != "completed").map(|run| format!("{run:?}"));
+        let has_aggregate =
+            |sha: &str| runs.iter().any(|run| run.head_sha == sha && run.name == AGGREGATE_CHECK);
+        let alone = runs.iter().filter(|run| !has_aggregate(&run.head_sha));
+        open.chain(alone.map(|run| format!("commit {} has no {AGGREGATE_CHECK} check", run.head_sha)))
+            .collect()
     }
 
     /// Everything that GitHub shows to people.
@@ -123,6 +137,8 @@ impl Clock for Wall {
 #[derive(Debug)]
 struct Ports {
     github: Port,
+    secrets: FromStore,
+    guards: Guards,
 }
 
 impl Outside for Ports {
@@ -133,17 +149,27 @@ impl Outside for Ports {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         match call {
             Call::GitHub(_) => self.github.call(call),
-            Call::Logs(logs) => {
-                let text = format!("what {} wrote", logs.container);
-                Box::pin(std::future::ready(Ok(Reply::Logs(text))))
-            }
+            Call::Logs(logs) => Box::pin(async move { self.log(logs).await.map(Reply::Logs) }),
             Call::Cluster(_) | Call::Bundle(_) => pawl_engine::outside::Nobody.call(call),
         }
     }
 }
 
+impl Ports {
+    /// A container that has a Secret writes it into its log, as badly as can be.
+    async fn log(&self, logs: &Logs) -> Result<String, Failure> {
+        let key = if logs.mask.is_empty() { "not here" } else { POD_SECRET };
+        let log = format!("what {} wrote\nthe key is {key}, do not tell\n", logs.container);
+        let mut values = Vec::new();
+        for key in logs.mask.iter().filter(|_| self.guards.log_mask) {
+            values.extend(self.secrets.read(key).await?.data.into_values());
+        }
+        Ok(shown(log.as_bytes(), &Mask::of(values.iter().map(Vec::as_slice)), logs.tail_bytes))
+    }
+}
+
 /// Secrets as they are on the server at this moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct FromStore(Server);
 
 impl Secrets for FromStore {
@@ -165,6 +191,7 @@ struct FaultyWire {
     inner: Transport,
     weather: Arc<dyn Weather>,
     trace: SharedTrace,
+    guards: Guards,
 }
 
 impl tower::Service<Request<Bytes>> for FaultyWire {
@@ -183,6 +210,9 @@ impl tower::Service<Request<Bytes>> for FaultyWire {
             let line = format!("github: {} {}", request.method(), request.uri().path());
             wire.trace
                 .line(|| fault.map_or_else(|| line.clone(), |fault| format!("{line} (fault: {fault})")));
+            if !wire.guards.external_id_look_up && lists_check_runs(&request) {
+                return Ok(respond(200, &serde_json::json!({"total_count": 0, "check_runs": []})));
+            }
             match fault {
                 None | Some(Fault::Gone | Fault::Duplicate) => wire.inner.call(request).await,
                 Some(Fault::ClockJump { seconds }) => {
@@ -214,24 +244,40 @@ impl tower::Service<Request<Bytes>> for FaultyWire {
     }
 }
 
+fn lists_check_runs(request: &Request<Bytes>) -> bool {
+    request.method() == Method::GET && request.uri().path().ends_with("/check-runs")
+}
+
 fn answer(code: u16, retry_after: Option<&'static str>) -> Response<Bytes> {
     let message =
         if retry_after.is_some() { "You have exceeded a secondary rate limit" } else { "Server Error" };
     let body = serde_json::json!({"message": message, "documentation_url": "https://docs.github.com/rest"});
+    let mut response = respond(code, &body);
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert("retry-after", http::HeaderValue::from_static(seconds));
+    }
+    response
+}
+
+fn respond(code: u16, body: &serde_json::Value) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-    let headers = response.headers_mut();
-    headers.insert("content-type", http::HeaderValue::from_static("application/json"));
-    if let Some(seconds) = retry_after {
-        headers.insert("retry-after", http::HeaderValue::from_static(seconds));
-    }
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     response
 }
 
 /// Webhooks on their way.
 #[derive(Debug, Default)]
 pub struct Mail {
-    waiting: Vec<(Timestamp, Delivery)>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    from: Timestamp,
+    delivery: Delivery,
+    /// It was late once, and is not again: a world in which it always is never settles.
+    was_late: bool,
 }
 
 /// What became of one webhook.
@@ -259,16 +305,17 @@ impl Fate {
 impl Mail {
     /// Takes what GitHub would send now.
     pub fn collect(&mut self, hub: &Hub, now: Timestamp) {
-        self.waiting.extend(hub.fake.take_deliveries().into_iter().map(|delivery| (now, delivery)));
+        let sent = hub.fake.take_deliveries().into_iter();
+        self.waiting.extend(sent.map(|delivery| Waiting { from: now, delivery, was_late: false }));
     }
 
     /// How many could arrive now.
     pub fn due(&self, now: Timestamp) -> usize {
-        self.waiting.iter().filter(|(at, _)| *at <= now).count()
+        self.waiting.iter().filter(|waiting| waiting.from <= now).count()
     }
 
     pub fn next(&self) -> Option<Timestamp> {
-        self.waiting.iter().map(|(at, _)| *at).min()
+        self.waiting.iter().map(|waiting| waiting.from).min()
     }
 
     /// One of those due arrives, or does not: what is to be written because of it.
@@ -279,18 +326,18 @@ impl Mail {
         view: &dyn View,
         now: Timestamp,
     ) -> Vec<Request<Vec<u8>>> {
-        let place =
-            self.waiting.iter().enumerate().filter(|(_, (at, _))| *at <= now).nth(which).map(|(at, _)| at);
-        let Some(place) = place else { return Vec::new() };
-        let (_, sent) = self.waiting.remove(place);
+        let due = self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.from <= now);
+        let Some(place) = due.map(|(place, _)| place).nth(which) else { return Vec::new() };
+        let Waiting { delivery: sent, was_late, .. } = self.waiting.remove(place);
         match fate {
             Fate::Lost => return Vec::new(),
-            Fate::Late => {
-                self.waiting.push((now.checked_add(LATE).unwrap_or(now), sent));
+            Fate::Late if !was_late => {
+                let from = now.checked_add(LATE).unwrap_or(now);
+                self.waiting.push(Waiting { from, delivery: sent, was_late: true });
                 return Vec::new();
             }
-            Fate::Doubled => self.waiting.push((now, sent.clone())),
-            Fate::Arrives => {}
+            Fate::Doubled => self.waiting.push(Waiting { from: now, delivery: sent.clone(), was_late }),
+            Fate::Arrives | Fate::Late => {}
         }
         let Ok(asked) = delivery::read(sent.event, &sent.body) else { return Vec::new() };
         delivery::nudges(&asked, &sent.id, view, now).iter().map(nudge_request).collect()

@@ -36,6 +36,9 @@ const SLOWNESS: u8 = 20;
 /// Simulated time after which nothing is awaited any more: longer than the longest back-off and every deadline used.
 const HORIZON: Duration = Duration::from_hours(12);
 
+/// The same in a world with a GitHub: a webhook may be a day late, and the poll after it six hours away.
+const HUB_HORIZON: Duration = Duration::from_hours(36);
+
 /// So long after a poll, the next one of any scenario is not due yet.
 const BETWEEN_POLLS: Duration = Duration::from_mins(10);
 
@@ -117,7 +120,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
     let ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);
     let sky = Sky::new(&setup.faults, &ground.env);
     let replicas = (0..setup.replicas.max(1))
-        .map(|_| Replica::start(&router, setup.guards, &ground, outside(&ground, &sky)))
+        .map(|_| Replica::start(&router, setup.guards, &ground, outside(&ground, &sky, setup.guards)))
         .collect();
     let mut world = World {
         setup,
@@ -278,6 +281,7 @@ impl World<'_> {
         }
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
+        let request = self.setup.guards.tamper(request);
         self.used.extend(right(replica.machine_at(slot), &request));
         let (at, fault) = self.sky.next();
         if let Some(fault) = fault {
@@ -364,7 +368,7 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let outside = outside(&self.ground, &self.sky);
+        let outside = outside(&self.ground, &self.sky, self.setup.guards);
         let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
@@ -384,7 +388,8 @@ impl World<'_> {
     /// Moves on to the next timer; false when there is none within reach.
     fn advance_clock(&mut self) -> bool {
         let next = self.replicas.iter().filter_map(Replica::next_timer).chain(self.mail.next()).min();
-        let reach = HORIZON + fault::set_back(&self.setup.faults);
+        let horizon = if self.ground.hub.is_some() { HUB_HORIZON } else { HORIZON };
+        let reach = horizon + fault::set_back(&self.setup.faults);
         let end = DAWN.checked_add(reach).unwrap_or(Timestamp::MAX);
         match next {
             Some(at) if at <= end => {
@@ -411,7 +416,7 @@ impl World<'_> {
         // Not at a moment at which something is due anyway.
         let later = self.ground.now().checked_add(BETWEEN_POLLS).unwrap_or(Timestamp::MAX);
         self.ground.env.set(later);
-        let outside = outside(&self.ground, &self.sky);
+        let outside = outside(&self.ground, &self.sky, self.setup.guards);
         let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
         let now = self.ground.now();
         let items: Vec<Work> = replica.startable().cloned().collect();
@@ -440,11 +445,11 @@ impl World<'_> {
 }
 
 /// The way of one replica to what is outside of this world's cluster.
-fn outside(ground: &Ground, sky: &Arc<Sky>) -> Arc<dyn Outside> {
+fn outside(ground: &Ground, sky: &Arc<Sky>, guards: Guards) -> Arc<dyn Outside> {
     match &ground.hub {
         Some(hub) => {
             let weather = Arc::clone(sky) as Arc<dyn Weather>;
-            hub.port(&ground.env, &ground.server, weather, ground.trace().clone())
+            hub.port(&ground.env, &ground.server, weather, ground.trace().clone(), guards)
         }
         None => Arc::new(Nobody),
     }

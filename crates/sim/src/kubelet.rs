@@ -1,7 +1,8 @@
 //! The node of a simulated world: pods start, run, and end as their command says.
 //!
-//! `["exit", "3"]` ends with 3, `["hang"]` never ends by itself; so do the images `exit:3` and `hang` without a command. The node is no subject of the simulation: its writes
-//! meet no faults.
+//! `["exit", "3"]` ends with 3, `["hang"]` never ends by itself; so do the images `exit:3` and `hang` without a command.
+//! Of several containers each waits for the one before it, and a failure is the end: no world here has Pods whose
+//! containers run together. The node is no subject of the simulation: its writes meet no faults.
 
 use std::sync::Arc;
 
@@ -70,8 +71,25 @@ fn phase(pod: &Object) -> &str {
     pod.status().get("phase").and_then(Value::as_str).unwrap_or("Pending")
 }
 
+/// With what a pod ends by itself; `None` if one of its containers hangs.
 fn exit_code(pod: &Object) -> Option<i64> {
-    let container = pod.raw().pointer("/spec/containers/0")?;
+    let codes = containers(pod).iter().map(own_code);
+    // Whatever ends well lets the next one begin.
+    let mut last = None;
+    for code in codes {
+        last = Some(code?);
+        if last != Some(0) {
+            break;
+        }
+    }
+    last
+}
+
+fn containers(pod: &Object) -> &[Value] {
+    pod.raw().pointer("/spec/containers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn own_code(container: &Value) -> Option<i64> {
     let Some(command) = container.get("command").and_then(Value::as_array) else {
         return container.get("image")?.as_str()?.strip_prefix("exit:")?.parse().ok();
     };
@@ -82,10 +100,23 @@ fn exit_code(pod: &Object) -> Option<i64> {
 }
 
 fn ended(ground: &Ground, pod: &Object, code: i64) -> Value {
-    let name = pod.raw().pointer("/spec/containers/0/name").cloned().unwrap_or_default();
-    let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
-    json!({"phase": phase, "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [{
-        "name": name, "ready": false, "restartCount": 0, "image": "sim", "imageID": "sim",
-        "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": ground.now().to_string()}},
-    }]})
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let all = containers(pod);
+    // The first that does not end well by itself is the one that ended with this code.
+    let last = all
+        .iter()
+        .position(|container| own_code(container) != Some(0))
+        .unwrap_or(all.len().saturating_sub(1));
+    let statuses: Vec<Value> = all
+        .iter()
+        .take(last.saturating_add(1))
+        .enumerate()
+        .map(|(at, container)| {
+            let code = if at == last { code } else { 0 };
+            let reason = if code == 0 { "Completed" } else { "Error" };
+            json!({"name": container.get("name"), "ready": false, "restartCount": 0, "image": "sim", "imageID": "sim",
+                "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": ground.now().to_string()}}})
+        })
+        .collect();
+    json!({"phase": phase, "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": statuses})
 }

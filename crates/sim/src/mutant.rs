@@ -3,21 +3,72 @@
 //! A simulator that cannot fail proves nothing. Each entry of [`ALL`] names a promise, removes the code that keeps it,
 //! and is expected to be caught; `tests/it/mutants.rs` checks that every one is.
 
-use pawl_machines::apply;
+use http::{Method, Request};
+use pawl_api::git::annotations::LAST_SHA;
+use pawl_machines::machine::BoundPlan;
+use pawl_machines::plan::Step;
+use pawl_machines::{apply, git};
 
-/// What keeps a run right. All on, but in a mutant.
+/// What keeps a run right. All on, but in a mutant. Some are switched off where they are; others are undone on the way
+/// of what was decided ([`Guards::tamper`], [`Guards::reorder`]), so that the code itself has no switch for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guards {
     pub applying: apply::Guards,
+    pub git: git::Guards,
     /// A decision never runs on caches older than its own last write.
     pub read_your_writes: bool,
-    /// A finalizer goes only after what it guards has been cleaned up.
-    pub finalizer_order: bool,
+    /// `$` is written `$$` in what a Job is told of branches and paths (I10).
+    pub dollar_escape: bool,
+    /// A Job that is stopped is gone only once its Pods are.
+    pub foreground_delete: bool,
+    /// `last-sha` is written after the Workflows exist.
+    pub last_sha_order: bool,
+    /// Before a check run is made, it is looked for by its `external_id` (I7).
+    pub external_id_look_up: bool,
+    /// What Secrets hold is masked in the log that GitHub is shown (I6).
+    pub log_mask: bool,
 }
 
 impl Default for Guards {
     fn default() -> Self {
-        Self { applying: apply::Guards::default(), read_your_writes: true, finalizer_order: true }
+        Self {
+            applying: apply::Guards::default(),
+            git: git::Guards::default(),
+            read_your_writes: true,
+            dollar_escape: true,
+            foreground_delete: true,
+            last_sha_order: true,
+            external_id_look_up: true,
+            log_mask: true,
+        }
+    }
+}
+
+impl Guards {
+    /// A request as it would be without what is taken away.
+    #[must_use]
+    pub fn tamper(&self, mut request: Request<Vec<u8>>) -> Request<Vec<u8>> {
+        if !request.uri().path().contains("/jobs") {
+            return request;
+        }
+        let undone = match *request.method() {
+            Method::POST if !self.dollar_escape => Some(("$$", "$")),
+            Method::DELETE if !self.foreground_delete => Some(("Foreground", "Background")),
+            _ => None,
+        };
+        if let Some((guarded, bare)) = undone {
+            let body = String::from_utf8_lossy(request.body()).replace(guarded, bare);
+            *request.body_mut() = body.into_bytes();
+        }
+        request
+    }
+
+    /// A plan's steps in the order they would have without what is taken away.
+    pub fn reorder(&self, plan: &mut BoundPlan) {
+        let marks = |step: &Step| matches!(step, Step::Patch { patch, .. } if patch.pointer("/metadata/annotations").is_some_and(|all| all.get(LAST_SHA).is_some()));
+        if !self.last_sha_order {
+            plan.steps.sort_by_key(|step| !marks(step));
+        }
     }
 }
 
@@ -40,8 +91,12 @@ fn without(change: impl FnOnce(&mut Guards)) -> Guards {
 
 /// Every mutant. A new guard gets a line here.
 pub const ALL: &[Mutant] = &[
-    // The adoption check is not here: a Workflow looks at whose Job it has before anything else, so a simulated world no
-    // longer ends otherwise without the check. Its absence is caught in `apply::tests`.
+    Mutant {
+        name: "adoption check",
+        scenario: "git-foreign-claim",
+        from: 1,
+        guards: || without(|guards| guards.applying.adoption_check = false),
+    },
     Mutant {
         name: "UID precondition",
         scenario: "workflow-namesake",
@@ -52,7 +107,7 @@ pub const ALL: &[Mutant] = &[
         name: "finalizer order",
         scenario: "workflow-delete",
         from: 1,
-        guards: || without(|guards| guards.finalizer_order = false),
+        guards: || without(|guards| guards.git.finalizer_order = false),
     },
     Mutant {
         name: "read your writes",
@@ -75,13 +130,67 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "basis check",
         scenario: "job-suspend",
-        from: 140,
+        from: 1,
         guards: || without(|guards| guards.applying.basis_check = false),
+    },
+    Mutant {
+        name: "fence",
+        scenario: "job-delete",
+        from: 13,
+        guards: || without(|guards| guards.applying.fence = false),
     },
     Mutant {
         name: "status last",
         scenario: "workflow",
         from: 6,
         guards: || without(|guards| guards.applying.status_last = false),
+    },
+    Mutant {
+        name: "external_id look-up",
+        scenario: "git-push",
+        from: 1,
+        guards: || without(|guards| guards.external_id_look_up = false),
+    },
+    Mutant {
+        name: "terminal check",
+        scenario: "workflow-job-removed",
+        from: 1,
+        guards: || without(|guards| guards.git.terminal_check = false),
+    },
+    Mutant {
+        name: "fork gate",
+        scenario: "git-fork",
+        from: 1,
+        guards: || without(|guards| guards.git.fork_gate = false),
+    },
+    Mutant {
+        name: "$ escape",
+        scenario: "git-names",
+        from: 1,
+        guards: || without(|guards| guards.dollar_escape = false),
+    },
+    Mutant {
+        name: "sequence",
+        scenario: "git-two-commits",
+        from: 1,
+        guards: || without(|guards| guards.git.sequence = false),
+    },
+    Mutant {
+        name: "foreground delete",
+        scenario: "workflow-delete",
+        from: 1,
+        guards: || without(|guards| guards.foreground_delete = false),
+    },
+    Mutant {
+        name: "last-sha order",
+        scenario: "git-two-commits",
+        from: 1,
+        guards: || without(|guards| guards.last_sha_order = false),
+    },
+    Mutant {
+        name: "log mask",
+        scenario: "git-secret-in-log",
+        from: 1,
+        guards: || without(|guards| guards.log_mask = false),
     },
 ];

@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use pawl_api::git::{branch, workflow};
 use pawl_api::k8s::{JOB, LEASE, SECRET};
 use pawl_api::meta::{Kind, phase};
+use pawl_api::remedy::annotations::MEMORY;
 use pawl_apiserver::ChangeType;
 use pawl_integrations::github::fake::{Applied, Effect};
 use pawl_machines::apply::EVENT;
@@ -15,7 +17,7 @@ use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 
 use crate::ground::{Ground, Happened};
-use crate::hub::Hub;
+use crate::hub::{CREDENTIALS, Hub};
 use crate::scenario::Scenario;
 
 /// A promise that was broken, and how.
@@ -43,6 +45,7 @@ pub enum Oracle {
     KnowsItself,
     EndsWell,
     OneCheck,
+    OneJob,
     ChecksConclude,
     KeepsContract,
     NoSecret,
@@ -61,6 +64,7 @@ impl fmt::Display for Oracle {
             Self::KnowsItself => "decides on what was before its own write",
             Self::EndsWell => "does not end as the scenario says",
             Self::OneCheck => "makes a check run twice",
+            Self::OneJob => "runs a Job twice",
             Self::ChecksConclude => "leaves a check run unfinished",
             Self::KeepsContract => "does not speak GitHub's API",
             Self::NoSecret => "lets a secret out",
@@ -155,7 +159,9 @@ fn timeless(value: &Value) -> Value {
             fields
                 .iter()
                 .filter(|(name, _)| !is_time(name))
-                .map(|(name, value)| (name.clone(), timeless(value)))
+                .map(|(name, value)| {
+                    (name.clone(), remembered(name, value).unwrap_or_else(|| timeless(value)))
+                })
                 .collect(),
         ),
         Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
@@ -163,11 +169,26 @@ fn timeless(value: &Value) -> Value {
     }
 }
 
+/// What a target remembers stands in an annotation, with its times.
+fn remembered(field: &str, value: &Value) -> Option<Value> {
+    let text = value.as_str().filter(|_| field == MEMORY)?;
+    serde_json::from_str(text).ok().map(|memory| timeless(&memory))
+}
+
 fn is_time(field: &str) -> bool {
     field.ends_with("Time")
         || field.ends_with("Timestamp")
         || field.ends_with("At")
-        || matches!(field, "resourceVersion" | "managedFields" | "time")
+        || matches!(
+            field,
+            "resourceVersion"
+                | "managedFields"
+                | "time"
+                | "deadline"
+                | "duration"
+                | "executionTimeBeforeFailure"
+                | "naturalLanguageSummary"
+        )
 }
 
 /// All oracles that look at a settled world.
@@ -182,8 +203,9 @@ pub fn judge(
     violations.extend(no_orphan(ground));
     if let Some(hub) = &ground.hub {
         violations.extend(one_check(&hub.fake.journal()));
+        violations.extend(one_job(&ground.history));
         // I5: without credentials nobody can conclude anything.
-        if ground.all(&SECRET).next().is_some() {
+        if ground.get(&SECRET, "default", CREDENTIALS).is_some() {
             violations.extend(checks_conclude(hub));
         }
         violations.extend(contract(hub));
@@ -280,6 +302,60 @@ pub fn one_check(journal: &[Applied]) -> Vec<Violation> {
         what: format!("{external_id} was made {times} times"),
     };
     twice.map(violation).collect()
+}
+
+/// One Job per commit, template, path and attempt, counted by what ran: as often as its ref came to the commit.
+pub fn one_job(history: &[Happened]) -> Vec<Violation> {
+    let mut visits: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let mut at: BTreeMap<String, String> = BTreeMap::new();
+    let mut units: BTreeMap<String, Unit> = BTreeMap::new();
+    let mut ran: BTreeMap<Unit, BTreeSet<String>> = BTreeMap::new();
+    for Happened { object, .. } in history {
+        let spec = |field: &str| {
+            let value = object.raw().pointer(&format!("/spec/{field}"));
+            value
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                .unwrap_or_default()
+        };
+        match object.kind() {
+            kind if *kind == branch::KIND => {
+                let sha = spec("sha");
+                if at.insert(object.uid().to_owned(), sha.clone()).as_ref() != Some(&sha) {
+                    *visits.entry((object.name().to_owned(), sha)).or_default() += 1;
+                }
+            }
+            kind if *kind == workflow::KIND => {
+                let unit = Unit {
+                    branch: spec("branch"),
+                    sha: spec("sha"),
+                    of: [spec("template"), spec("path"), spec("attempt")],
+                };
+                units.insert(object.uid().to_owned(), unit);
+            }
+            kind if *kind == JOB && has_run(object) => {
+                let unit = object.controller().and_then(|owner| units.get(&owner.uid));
+                if let Some(unit) = unit {
+                    ran.entry(unit.clone()).or_default().insert(object.uid().to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    let too_often = ran.into_iter().filter_map(|(unit, jobs)| {
+        let visits = visits.get(&(unit.branch.clone(), unit.sha.clone())).copied().unwrap_or(1);
+        let times = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        (times > visits).then(|| format!("{unit:?} ran {times} times in {visits} visits"))
+    });
+    too_often.map(|what| Violation { oracle: Oracle::OneJob, what }).collect()
+}
+
+/// What is to run once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unit {
+    branch: String,
+    sha: String,
+    /// Template, path and attempt.
+    of: [String; 3],
 }
 
 /// No check run is left unfinished.

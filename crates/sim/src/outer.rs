@@ -37,13 +37,15 @@ use crate::scenario::Scenario;
 const SETTLED: Duration = Duration::from_mins(25);
 
 /// Longer than the Repositories of all scenarios wait between two polls.
-const POLLS: Duration = Duration::from_hours(2);
+const POLLS: Duration = Duration::from_hours(7);
 
-/// A world that has not settled by then does not converge.
-const HORIZON: Duration = Duration::from_hours(24);
+/// A world that has not settled by then does not converge: a webhook may be a day late, and then it has to settle.
+const HORIZON: Duration = Duration::from_hours(60);
 
-/// How often people and nodes look while nothing happens. Only simulated time passes.
+/// How soon people and nodes look again after something happened; the longer nothing does, the later. Only simulated
+/// time passes, but each look takes real time.
 const LOOK: Duration = Duration::from_secs(5);
+const LONGEST_LOOK: Duration = Duration::from_mins(5);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -112,24 +114,27 @@ async fn live(scenario: &Scenario, ground: &mut Ground, shared: &Shared) -> Vec<
     let settled = SETTLED + polls + fault::set_back(&shared.setup.faults);
     let (mut seen, mut changed) = (ground.revision(), Instant::now());
     let mut mail = Mail::default();
+    let mut look = LOOK;
     loop {
         ground.catch_up();
         if ground.revision() != seen {
             (seen, changed) = (ground.revision(), Instant::now());
+            look = LOOK;
         }
         let moves: Vec<_> = kubelet::movable(ground).cloned().collect();
         let ready = script.front().is_some_and(|deed| (deed.when)(ground));
         let mails = mail.due(ground.now());
         let choices = moves.len() + mails + usize::from(ready);
         if choices == 0 {
-            if changed.elapsed() > settled {
+            if changed.elapsed() > settled && mail.next().is_none() {
                 break;
             }
             if start.elapsed() > HORIZON {
                 let what = format!("still busy after {HORIZON:?}");
                 return vec![Violation { oracle: Oracle::Converges, what }];
             }
-            sleep(LOOK).await;
+            sleep(look).await;
+            look = LONGEST_LOOK.min(look * 2);
             continue;
         }
         let (pause, pick) = {
@@ -217,7 +222,7 @@ impl Home {
         match &self.hub {
             Some(hub) => {
                 let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
-                hub.port(&self.env, &self.server, weather, shared.trace.clone())
+                hub.port(&self.env, &self.server, weather, shared.trace.clone(), shared.setup.guards)
             }
             None => Arc::new(Nobody),
         }

@@ -199,6 +199,7 @@ impl Replica {
         let answers = Arc::new(self.answers.remove(item).unwrap_or_default());
         let input = Input { view: &self.caches, me: &me, refusals: &refusals, answers: &answers };
         let mut plan = machine.plan(&input, now)?;
+        self.guards.reorder(&mut plan);
         let asks = std::mem::take(&mut plan.asks);
         let unheard = answers.unheard().is_some() && asks.is_empty();
         if let Wake::At(at) = plan.wake {

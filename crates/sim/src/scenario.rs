@@ -125,6 +125,25 @@ impl Deed {
         })
     }
 
+    /// The same in another namespace than the default one.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &'static str) -> Self {
+        let Act::Ask(asks) = self.act else { return self };
+        let moved = move |ground: &Ground| {
+            let mut request = asks(ground);
+            let (from, to) = ("/namespaces/default/", format!("/namespaces/{namespace}/"));
+            *request.uri_mut() = request.uri().to_string().replace(from, &to).parse().unwrap_or_default();
+            if let Ok(mut body) = serde_json::from_slice::<Value>(request.body())
+                && let Some(named) = body.pointer_mut("/metadata/namespace")
+            {
+                *named = namespace.into();
+                *request.body_mut() = body.to_string().into_bytes();
+            }
+            request
+        };
+        Self { act: Act::Ask(Box::new(moved)), ..self }
+    }
+
     fn always(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
         Self { when: Box::new(|_| true), act: Act::Ask(Box::new(request)) }
     }

@@ -40,6 +40,8 @@ pub mod annotations {
     pub const RERUN: &str = "terrakojo.io/rerun";
     /// On a Branch: `<sha> by <login>`; a fork's commit that a member allowed to run.
     pub const OK_TO_TEST: &str = "pawl.dev/ok-to-test";
+    /// On a Branch: what its pull request is to be merged into.
+    pub const BASE_REF: &str = "pawl.dev/base-ref";
     /// On a Branch: run again what failed. The value tells one request from the next.
     pub const RETEST: &str = "pawl.dev/retest";
     /// On a Branch: stop what runs. On a Workflow: stop; its phase becomes `Cancelled`. The value says who asked.

@@ -8,6 +8,7 @@
     reason = "these are tests: what is not as expected is to stop them"
 )]
 
+mod alerts;
 mod authenticating;
 mod cluster;
 mod deliveries;
@@ -17,5 +18,6 @@ mod limits;
 mod port;
 mod reading;
 mod reporting;
+mod restart;
 mod socket;
 mod webhook;

@@ -34,6 +34,7 @@ use self::locking::{Locks, Taken, Turn};
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
+use crate::audit::{self, Entry, Teller};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
@@ -200,6 +201,10 @@ impl Machine for DeployItems {
                 Write::main(ROLE_BINDING, &["create", "get"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, item: &DeployItem) -> Option<Vec<Entry>> {
+        Some(audit::deploy::deploy_item(tell, item.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, item: &Arc<DeployItem>) -> Observed {

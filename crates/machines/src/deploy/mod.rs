@@ -5,6 +5,7 @@ pub mod container;
 pub(crate) mod cron;
 pub mod deploy_item;
 pub mod execution;
+pub mod explain;
 mod export_secret;
 pub mod graph;
 pub mod installation;
@@ -19,6 +20,7 @@ pub mod target;
 pub mod target_config;
 #[cfg(test)]
 mod testing;
+pub mod tree;
 
 use crate::machine::AnyMachine;
 

@@ -29,9 +29,11 @@ use pawl_api::git::{
 use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
 use pawl_api::meta::{NewCondition, Phase, Reason, condition};
 
+use super::Guards;
 use super::account::{self, NoAccount};
 use super::github::Account;
 use super::trust::{self, Trust};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -48,7 +50,9 @@ const LEFT_ALONE: &str = "before";
 
 /// Turns Branches into Workflows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Branches;
+pub struct Branches {
+    pub guards: Guards,
+}
 
 /// A Branch and all that its next step depends on.
 #[derive(Debug)]
@@ -65,6 +69,7 @@ pub struct Observed {
     elsewhere: BTreeSet<String>,
     refusals: Vec<Refusal>,
     answers: Arc<Answers>,
+    guards: Guards,
 }
 
 /// The Repository, as it was found.
@@ -146,6 +151,10 @@ impl Machine for Branches {
         }
     }
 
+    fn audit(&self, tell: &Teller<'_>, branch: &Branch) -> Option<Vec<Entry>> {
+        Some(audit::git::branch(tell, branch))
+    }
+
     fn observe(&self, input: &Input<'_>, branch: &Arc<Branch>) -> Observed {
         let (view, me) = (input.view, Arc::clone(input.me));
         let units = view.owned(&workflow::KIND, me.uid());
@@ -165,6 +174,7 @@ impl Machine for Branches {
             refusals: input.refusals.to_vec(),
             answers: Arc::clone(input.answers),
             branch: Arc::clone(branch),
+            guards: self.guards,
             me,
         }
     }
@@ -220,9 +230,13 @@ impl Observed {
     fn known(&self, now: Timestamp) -> Option<Known<'_>> {
         let Home::There { object, repository, account } = &self.home else { return None };
         let ok_to_test = self.me.annotation(annotations::OK_TO_TEST);
+        let trust = match trust::of(&repository.spec, self.spec(), ok_to_test) {
+            Trust::Stopped(_) if !self.guards.fork_gate => Trust::Allowed,
+            trust => trust,
+        };
         Some(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),
-            trust: trust::of(&repository.spec, self.spec(), ok_to_test),
+            trust,
             repository_uid: object.uid(),
             observed: self,
             repository,
@@ -355,14 +369,18 @@ fn end_of_commit(known: &Known<'_>, plan: Plan<BranchStatus>) -> Plan<BranchStat
         .note(Note::normal(Reason::BranchDeleted, "Deleted Branch after all workflows completed"))
 }
 
-/// Workflows of commits that the ref has left: stopped at once, or when they are done where their template says so.
+/// Workflows of commits that the ref has left: stopped at once, or kept until they are done and GitHub knows it where
+/// their template says so.
 fn superseded(observed: &Observed) -> Plan<BranchStatus> {
     let mut plan = Plan::rest();
     for unit in observed.units.iter().filter(|unit| !unit.object.is_deleting()) {
         let leave = match &unit.workflow {
             None => true,
             Some(workflow) if workflow.spec.sha == observed.spec().sha => false,
-            Some(workflow) => is_over(workflow) || !may_finish(observed, workflow),
+            Some(workflow) if may_finish(observed, workflow) => {
+                is_over(workflow) && !aggregate::is_awaited(observed, &workflow.spec.sha)
+            }
+            Some(_) => true,
         };
         if leave {
             plan.steps.push(delete(&unit.object));

@@ -6,6 +6,7 @@ mod git;
 mod items;
 mod jobs;
 mod remedy;
+mod tekton;
 mod workflows;
 mod workloads;
 
@@ -22,6 +23,7 @@ pub fn all() -> Vec<Scenario> {
         deploy::all(),
         items::all(),
         remedy::all(),
+        tekton::all(),
     ]
     .into_iter()
     .flatten()

@@ -1,7 +1,7 @@
 //! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
 
 use pawl_api::git;
-use pawl_api::k8s::{JOB, LEASE, NAMESPACE};
+use pawl_api::k8s::{JOB, LEASE, NAMESPACE, POD};
 use pawl_api::meta::Target;
 use pawl_api::meta::target::GitRef;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
@@ -143,10 +143,10 @@ pub(super) fn all() -> Vec<Scenario> {
                     deletion.filter(|_| *happened.object.kind() == WORKFLOW).map(|at| at.0)
                 });
                 let in_time = asked_at.is_some_and(|at| ground.now().duration_since(at) < LIMIT);
-                if gone(&WORKFLOW) > gone(&JOB) || !in_time {
+                if gone(&WORKFLOW) > gone(&JOB).max(gone(&POD)) || !in_time {
                     Ok(())
                 } else {
-                    Err("the Workflow went before its Job".into())
+                    Err("the Workflow went before its Job and all its Pods".into())
                 }
             },
         },
@@ -271,7 +271,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { finalizer_order: guards.finalizer_order, ..Workflows::default() };
+    let workflows = Workflows { guards: guards.git, ..Workflows::default() };
     super::jobs::machines(guards)
         .into_iter()
         .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])

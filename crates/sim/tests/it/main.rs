@@ -1,9 +1,11 @@
 //! Every scenario under faults, the promise that a seed decides everything, the guards taken away one by one, and the
 //! oracles made to fail.
 
+mod crashes;
 mod determinism;
 mod faults;
 mod mutants;
 mod oracles;
 mod permissions;
 mod regressions;
+mod restart;

@@ -264,7 +264,13 @@ fn a_check_run_that_never_concludes_is_noticed() {
     let path = "/api/v1/namespaces/default/secrets";
     let made = ground.server.call(request(Method::POST, path, "application/json", &secret).map(Into::into));
     assert_eq!(made.status(), 201);
-    let port = hub.port(&ground.env, &ground.server, Sky::new(&[], &ground.env), ground.trace().clone());
+    let port = hub.port(
+        &ground.env,
+        &ground.server,
+        Sky::new(&[], &ground.env),
+        ground.trace().clone(),
+        Guards::default(),
+    );
     let account = Arc::new(Account {
         uid: "u".to_owned(),
         api_url: "https://api.github.com".to_owned(),

@@ -44,3 +44,14 @@ fn a_deadline_survives_a_lost_write_and_a_clock_that_jumps() {
     keeps(Simulator::Inner, "job-deadline", 114);
     keeps(Simulator::Outer, "job-deadline", 15);
 }
+
+#[test]
+fn a_stalled_replica_makes_no_pod_of_a_job_that_is_gone() {
+    keeps(Simulator::Inner, "job-delete", 13);
+    keeps(Simulator::Inner, "workflow-job-removed", 39);
+}
+
+#[test]
+fn a_ref_that_is_back_before_its_branch_noticed_runs_again() {
+    keeps(Simulator::Inner, "git-force-push", 2);
+}

@@ -1,5 +1,6 @@
 //! The rules, by what they are about.
 
+pub mod acceptance;
 pub mod files;
 pub mod generated;
 pub mod origin;

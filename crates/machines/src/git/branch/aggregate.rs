@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::git::branch::{BranchResult, MAX_CHECKS, ResultState};
+use pawl_api::git::branch::{BranchResult, MAX_CHECKS, ResultState, WORKFLOW_CREATE_FAILED};
 use pawl_api::git::repository::{AGGREGATE_CHECK, AggregateCheck};
+use pawl_api::git::workflow_template::Supersede;
 use pawl_api::git::{BranchStatus, Repository, WorkflowPhase};
-use pawl_api::meta::{Reason, text};
+use pawl_api::meta::{Reason, condition, text};
 
 use super::attempts::groups;
-use super::{Home, Known, Observed};
+use super::{Home, Known, Observed, may_finish};
 use crate::failure::Category;
 use crate::git::github::{
     self, Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply,
@@ -80,13 +81,18 @@ pub(super) fn note_result(known: &Known<'_>, status: &mut BranchStatus) {
     let sha = &known.spec().sha;
     let latest: Vec<_> =
         groups(known).into_iter().filter_map(|(key, all)| Some((key, *all.last()?))).collect();
+    let kept_out = condition::get(&status.conditions, WORKFLOW_CREATE_FAILED)
+        .filter(|one| one.reason == Reason::Invalid.as_str())
+        .map(|one| one.message.clone());
     if latest.is_empty() {
         // Nothing was to be done, and that was said; or somebody took the Workflows away.
         if let Some(result) = status.result.as_mut().filter(|result| result.sha == *sha)
             && result.state == ResultState::Running
         {
-            result.state = ResultState::Cancelled;
-            "its Workflows are gone".clone_into(&mut result.message);
+            (result.state, result.message) = match kept_out {
+                Some(why) => (ResultState::Failed, text::head(why, MAX_RESULT_CHARS)),
+                None => (ResultState::Cancelled, "its Workflows are gone".to_owned()),
+            };
         }
         return;
     }
@@ -99,7 +105,7 @@ pub(super) fn note_result(known: &Known<'_>, status: &mut BranchStatus) {
     let cancelled = count(WorkflowPhase::Cancelled);
     let state = if succeeded + failed + cancelled < latest.len() {
         ResultState::Running
-    } else if failed > 0 {
+    } else if failed > 0 || kept_out.is_some() {
         ResultState::Failed
     } else if cancelled > 0 {
         ResultState::Cancelled
@@ -118,6 +124,9 @@ pub(super) fn note_result(known: &Known<'_>, status: &mut BranchStatus) {
         for ((template, path), _) in failed.take(MAX_NAMED) {
             message.push_str(&format!("\n- failed: {template}({path})"));
         }
+    }
+    if let (false, Some(why)) = (state == ResultState::Running, kept_out) {
+        message.push_str(&format!("\n- {why}"));
     }
     let message = text::head(message, MAX_RESULT_CHARS);
     status.result = Some(BranchResult { sha: sha.clone(), state, message });
@@ -153,9 +162,10 @@ pub(super) fn report(
     for mut check in std::mem::take(&mut status.checks) {
         let is_current = check.sha == result.sha;
         let (state, message, own) = if is_current {
-            (combined, message.as_str(), result.state.as_str())
+            (combined, message.clone(), result.state.as_str())
         } else {
-            (CheckState::Completed(Conclusion::Cancelled), "the ref moved on before this was done", "Left")
+            let (state, message) = left(known.observed, &check.sha);
+            (state, message, "Left")
         };
         // What was left is somebody else's now, or was told, or was never begun.
         let is_settled = known.observed.elsewhere.contains(&check.sha) || is_concluded(&check.reported);
@@ -169,7 +179,7 @@ pub(super) fn report(
                 account,
                 sha: &check.sha,
                 state,
-                message,
+                message: &message,
             };
             match say(known.observed, &saying, &mut check.check_run_id) {
                 Said::Asks(call) => asks.push(*call),
@@ -193,6 +203,50 @@ pub(super) fn report(
     asks.sort();
     asks.dedup();
     asks
+}
+
+/// What there is to say of a commit that the ref has left: what was allowed to finish is waited for.
+fn left(observed: &Observed, sha: &str) -> (CheckState, String) {
+    let finishing: Vec<Option<WorkflowPhase>> = finishing(observed, sha).collect();
+    let count = |phase: WorkflowPhase| finishing.iter().filter(|found| **found == Some(phase)).count();
+    let (succeeded, failed) = (count(WorkflowPhase::Succeeded), count(WorkflowPhase::Failed));
+    let cancelled = count(WorkflowPhase::Cancelled);
+    if finishing.is_empty() {
+        let message = "the ref moved on before this was done".to_owned();
+        return (CheckState::Completed(Conclusion::Cancelled), message);
+    }
+    if succeeded + failed + cancelled < finishing.len() {
+        let message = format!("the ref moved on; {} Workflows may finish", finishing.len());
+        return (CheckState::InProgress, message);
+    }
+    // What other templates began here was stopped, and what was stopped has not succeeded.
+    let all_finish = observed.templates.all.values().all(|(_, one)| one.spec.supersede == Supersede::Finish);
+    let conclusion = match (failed, cancelled) {
+        (1.., _) => Conclusion::Failure,
+        (0, 0) if all_finish => Conclusion::Success,
+        (0, _) => Conclusion::Cancelled,
+    };
+    let message = format!(
+        "the ref moved on; of what may finish {succeeded} succeeded, {failed} failed, {cancelled} cancelled"
+    );
+    (CheckState::Completed(conclusion), message)
+}
+
+/// How far the Workflows are that may finish although the ref has left their commit.
+fn finishing<'a>(observed: &'a Observed, sha: &'a str) -> impl Iterator<Item = Option<WorkflowPhase>> + 'a {
+    let units = observed.units.iter().filter(|unit| !unit.object.is_deleting());
+    let workflows = units.filter_map(|unit| unit.workflow.as_ref());
+    workflows
+        .filter(move |workflow| workflow.spec.sha == sha && may_finish(observed, workflow))
+        .map(|workflow| workflow.status.as_ref().and_then(|status| status.phase))
+}
+
+/// Whether the check of a commit that the ref has left is still to be concluded, with what its Workflows came to.
+pub(super) fn is_awaited(observed: &Observed, sha: &str) -> bool {
+    let can_tell = matches!(&observed.home, Home::There { account: Ok(_), .. });
+    let checks = observed.branch.status.iter().flat_map(|status| &status.checks);
+    let mut open = checks.filter(|check| check.sha == sha && !is_concluded(&check.reported));
+    can_tell && !observed.elsewhere.contains(sha) && open.next().is_some()
 }
 
 /// Whether GitHub knows how the commit ended.

@@ -199,14 +199,14 @@ pub(super) fn make(
     for one in wanted {
         let me = &known.observed.me;
         let name = workflow::name(me.uid(), &known.spec().sha, one.template.name(), one.path, one.attempt);
-        if refused.contains_key(&name) {
+        // Without its workspace it would work in somebody else's.
+        let claim = workspace_claim_name(me.uid(), one.template.name());
+        if refused.contains_key(&name) || (has_workspace(one) && refused.contains_key(&claim)) {
             continue;
         }
         if !there.contains(name.as_str()) {
-            if one.spec.workspace.as_ref().is_some_and(|workspace| workspace.enabled)
-                && workspaces.insert(one.template.name())
-            {
-                plan.steps.extend(workspace(known, one, refused));
+            if has_workspace(one) && workspaces.insert(one.template.name()) {
+                plan.steps.extend(workspace(known, one, claim));
             }
             creates.push(create(known, one, &name));
         }
@@ -216,13 +216,13 @@ pub(super) fn make(
     names.into_iter().collect()
 }
 
-fn workspace(known: &Known<'_>, one: &Wanted<'_>, refused: &BTreeMap<String, String>) -> Option<Step> {
+fn has_workspace(one: &Wanted<'_>) -> bool {
+    one.spec.workspace.as_ref().is_some_and(|workspace| workspace.enabled)
+}
+
+fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: String) -> Option<Step> {
     let me = &known.observed.me;
     let workspace = one.spec.workspace.as_ref()?;
-    let name = workspace_claim_name(me.uid(), one.template.name());
-    if refused.contains_key(&name) {
-        return None;
-    }
     let class =
         workspace.storage_class_name.as_ref().map(|class| ("storageClassName".to_owned(), json!(class)));
     let mut spec = Map::from_iter(class);

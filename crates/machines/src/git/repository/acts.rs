@@ -58,6 +58,7 @@ pub(super) fn make_commits(
             pull_request: None,
             head_repository: None,
             base_sha: None,
+            base_ref: None,
             author: commit.author.as_ref().map(|author| author.chars().take(100).collect()),
             draft: false,
         };
@@ -83,6 +84,9 @@ pub(super) fn follow_refs(
             .flatten()
             .map(|(key, value)| ((*key).to_owned(), value.as_str().into()))
             .collect();
+        if let Some(base) = &wanted.base_ref {
+            annotations.insert(annotations::BASE_REF.to_owned(), base.as_str().into());
+        }
         match slot(observed, name) {
             Slot::Leaving => acts.blocked = true,
             Slot::Taken(why) => acts.bad.push(format!("ref {:?}: {why}", wanted.name)),
@@ -115,6 +119,17 @@ fn moved(there: &Object, wanted: &Wanted, mut annotations: Map<String, Value>) -
     annotations.retain(|key, value| there.annotation(key) != value.as_str());
     if same && annotations.is_empty() {
         return None;
+    }
+    let aimed_elsewhere =
+        there.annotation(annotations::BASE_REF).is_some() && annotations.contains_key(annotations::BASE_REF);
+    // What was evaluated is so no more. A ref that comes back before its Branch noticed that it was elsewhere would
+    // otherwise find itself evaluated, and its Workflows gone; another base means other files.
+    if sha != Some(&wanted.sha) || aimed_elsewhere {
+        for gone in [annotations::LAST_SHA, annotations::LAST_EVALUATION] {
+            if there.annotation(gone).is_some() {
+                annotations.insert(gone.to_owned(), Value::Null);
+            }
+        }
     }
     if same {
         return Some(patch_of(there, json!({"metadata": {"annotations": annotations}})));

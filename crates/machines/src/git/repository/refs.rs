@@ -22,6 +22,7 @@ pub(super) struct Wanted {
     /// `owner/name`, where that is a fork.
     pub head_repository: Option<String>,
     pub base_sha: Option<String>,
+    pub base_ref: Option<String>,
     pub author: Option<String>,
     pub draft: bool,
 }
@@ -53,6 +54,7 @@ pub(super) fn of(spec: &RepositorySpec, heads: &[BranchHead], pulls: &[PullReque
             pull_request: None,
             head_repository: None,
             base_sha: None,
+            base_ref: None,
             author: None,
             draft: false,
         };
@@ -77,6 +79,7 @@ pub(super) fn of(spec: &RepositorySpec, heads: &[BranchHead], pulls: &[PullReque
             pull_request: Some(pull.number),
             head_repository,
             base_sha: Some(pull.base_sha.clone()).filter(|sha| is_sha(sha)),
+            base_ref: Some(pull.base_ref.clone()),
             author: Some(pull.author.chars().take(MAX_AUTHOR_CHARS).collect()),
             draft: pull.draft,
         };

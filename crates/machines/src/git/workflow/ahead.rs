@@ -12,6 +12,7 @@ use pawl_api::git::{
 use pawl_api::git::{branch, repository, workflow};
 use pawl_api::meta::{Phase, Reason};
 
+use crate::git::Guards;
 use crate::lock::Place;
 use crate::object::{Key, Object, Reference};
 use crate::view::View;
@@ -101,6 +102,11 @@ impl Ahead {
 }
 
 impl Ahead {
+    /// Without the guard nobody waits for earlier commits.
+    pub(super) fn guarded(self, guards: Guards) -> Self {
+        Self { earlier: self.earlier.filter(|_| guards.sequence), ..self }
+    }
+
     /// One that has started waits only for its place.
     pub(super) fn after_the_start(repository: Option<&Arc<Object>>) -> Self {
         Self { limit: limit(repository), ..Self::default() }

@@ -81,7 +81,7 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
 pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = ours(observed).filter(|(_, job)| !is_finished(job) && observed.finalizer_order);
+    let going = ours(observed).filter(|(_, job)| !is_finished(job) && observed.guards.finalizer_order);
     if let Some((job, _)) = going.filter(|_| now < limit) {
         return stop_and_wait(observed, report, job).wake_at(limit);
     }

@@ -335,7 +335,10 @@ fn a_deleted_workflow_goes_at_once_when_nothing_of_its_own_runs() {
 fn the_guard_of_the_finalizers_order_is_what_makes_it_wait() {
     let mut case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", "{active: 1}")]).settle();
     case.cluster.delete(&workflow::KIND, &key(), "Background");
-    case.machine = AnyMachine::new(Workflows { finalizer_order: false, ..Workflows::default() });
+    case.machine = AnyMachine::new(Workflows {
+        guards: crate::git::Guards { finalizer_order: false, ..crate::git::Guards::default() },
+        ..Workflows::default()
+    });
     let case = case.settle();
     assert!(case.workflow().is_none() && case.job().is_some());
 }

@@ -1,0 +1,33 @@
+//! A crash at every single request between a commit and its finished check run: one Job and one check run come of it.
+
+use pawl_sim::campaign::{self, Simulator};
+use pawl_sim::fault::{Fault, Injection};
+use pawl_sim::inner::Setup;
+use pawl_sim::scenarios;
+
+/// Runs a scenario with one crash, at each request in turn, before it is carried out and after. The scenario itself counts
+/// the Jobs, and the oracles the check runs by what GitHub carried out.
+fn crash_everywhere(scenario: &str) {
+    let scenario = scenarios::find(scenario).unwrap();
+    let Ok((_, requests)) = campaign::base(Simulator::Inner, &scenario) else {
+        panic!("the plain run fails")
+    };
+    assert!(requests > 20, "{} makes only {requests} requests", scenario.name);
+    for at in 0..requests {
+        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+            let setup = Setup { faults: vec![Injection { at, fault }], ..Setup::plain() };
+            let run = Simulator::Inner.run(&scenario, &setup, None);
+            assert_eq!(run.violations, [], "{} with {fault} at request {at} of {requests}", scenario.name);
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_every_write_after_a_push_leaves_one_job_and_one_check_run() {
+    crash_everywhere("git-push");
+}
+
+#[test]
+fn a_crash_at_every_write_of_a_pull_request_leaves_one_job_and_one_check_run() {
+    crash_everywhere("git-pull-request");
+}
