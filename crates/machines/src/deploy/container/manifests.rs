@@ -33,11 +33,12 @@ pub(super) struct Config {
     pub(super) component_descriptor: Value,
 }
 
-/// Where things are in the Pod. The command that runs in Pawl's own containers gets them as arguments.
-pub(super) const SHARED: &str = "/pawl/shared";
-const IN: &str = "/pawl/in";
-const OUT: &str = "/pawl/out";
-const TARGET: &str = "/pawl/target";
+/// Where things are in the Pod: below the directory that Landscaper uses, so that images which know it by heart find
+/// theirs. The command that runs in Pawl's own containers gets them as arguments.
+pub(super) const SHARED: &str = "/data/ls/shared";
+pub(super) const IN: &str = "/data/ls/in";
+const OUT: &str = "/data/ls/out";
+const TARGET: &str = "/data/ls/target";
 /// Where every Kubernetes client looks for its credentials.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

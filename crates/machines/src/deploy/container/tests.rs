@@ -85,7 +85,7 @@ fn the_token_is_the_sidecars_alone_and_may_patch_one_secret() {
     assert_eq!(pod["automountServiceAccountToken"], false);
     let mounts = |container: &Value| container["volumeMounts"].to_string();
     assert!(!mounts(&pod["containers"][0]).contains("token"));
-    assert!(!mounts(&pod["containers"][0]).contains("/pawl/in"));
+    assert!(!mounts(&pod["containers"][0]).contains(manifests::IN));
     assert!(mounts(&pod["initContainers"][1]).contains("token"));
     assert_eq!(pod["initContainers"][1]["restartPolicy"], "Always");
     let me = case.cluster.world.get(&ITEM, &key("i")).unwrap();
