@@ -166,7 +166,7 @@ mod tests {
 
     fn check(pod: Value, own: Value, user: &str) -> Result<(u32, u32, Vec<u32>, Option<String>), String> {
         let accounts = Accounts {
-            passwd: "root:x:0:0:root:/root:/bin/sh\napp:x:7:8::/home/app:/bin/sh\nbad:line\n".to_owned(),
+            passwd: "root:x:0:0:root:/root:/bin/sh\napp:x:7:8::/srv/app:/bin/sh\nbad:line\n".to_owned(),
             group: "staff:x:50:app\n".to_owned(),
         };
         let pod: Pod = serde_json::from_value(json!({
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_container_says_it_before_the_pod_and_the_pod_before_the_image() {
         let root = || Some("/root".to_owned());
-        let app = || Some("/home/app".to_owned());
+        let app = || Some("/srv/app".to_owned());
         let none = || json!(null);
         let table = [
             (none(), none(), "", (0, 0, vec![], root())),

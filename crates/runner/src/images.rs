@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn an_image_that_is_here_brings_its_files_and_how_to_run_them() {
         let home = tempfile::tempdir().unwrap();
-        add(home.path(), "tools", "example.invalid/tools:v1", &[("etc/passwd", "app:x:7:8::/home/app:\n")]);
+        add(home.path(), "tools", "example.invalid/tools:v1", &[("etc/passwd", "app:x:7:8::/srv/app:\n")]);
         add(home.path(), "named", "v2", &[("etc/group", "g:x:9:\n")]);
         let images = images(home.path(), true);
         let image = images.resolve("example.invalid/tools:v1").unwrap();

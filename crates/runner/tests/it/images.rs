@@ -102,7 +102,7 @@ fn waiting(pod: Option<&Pod>) -> Option<(String, String)> {
 async fn an_image_is_the_root_and_its_config_is_honoured() {
     let Some(world) = world().await else { return };
     let mut files = Files::with_programs(&["/bin/sh", "/bin/cat", "/bin/ls"]);
-    files.file("etc/passwd", b"root:x:0:0::/root:\napp:x:700:800::/home/app:/bin/sh\n", 0o644);
+    files.file("etc/passwd", b"root:x:0:0::/root:\napp:x:700:800::/srv/app:/bin/sh\n", 0o644);
     files.file("gone", b"", 0o644);
     files.next_layer();
     files.file(".wh.gone", b"", 0o644);
@@ -119,9 +119,9 @@ async fn an_image_is_the_root_and_its_config_is_honoured() {
     let log = world.log(&pod).await;
     let mut lines = log.lines();
     // `$(PATH)` is the image's, so it means nothing to Kubernetes.
-    assert_eq!(lines.next(), Some("/app/greet world hello pod $(PATH) /home/app /app"), "{log}");
+    assert_eq!(lines.next(), Some("/app/greet world hello pod $(PATH) /srv/app /app"), "{log}");
     let seen: BTreeSet<&str> = lines.clone().take_while(|line| *line != "x").collect();
-    assert!(!seen.contains("gone") && !seen.contains("home") && seen.contains("proc"), "{seen:?}");
+    assert!(!seen.contains("gone") && !seen.contains("srv") && seen.contains("proc"), "{seen:?}");
     // It wrote over its own file, in a layer of its own.
     assert_eq!(lines.last(), Some("x"), "{log}");
     assert!(container(&pod).image_id.starts_with("example.invalid/greeter@sha256:"));
@@ -136,7 +136,7 @@ async fn an_image_is_the_root_and_its_config_is_honoured() {
     let pod = world.over("q").await;
     assert_eq!(terminated(&pod).message, None);
     let log = world.log(&pod).await;
-    assert!(log.starts_with("/app/greet again hello image /home/app"), "{log}");
+    assert!(log.starts_with("/app/greet again hello image /srv/app"), "{log}");
     let command = json!({"command": ["/bin/sh", "-c", "echo $#"], "workingDir": "/made"});
     world.pod("r", of("example.invalid/greeter:v1", command)).await;
     assert_eq!(world.log(&world.over("r").await).await, "0\n");
