@@ -18,7 +18,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: tools ## all tests (PAWL_BLESS=1 make test also writes generated files anew)
+test: tools postgres ## all tests (PAWL_BLESS=1 make test also writes generated files anew)
 	cargo build --workspace --examples $(CARGO_FLAGS) # containers of the runner's tests
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --workspace --all-targets --no-fail-fast $(CARGO_FLAGS)
@@ -74,3 +74,20 @@ tools:
 	  else echo "please install:$$missing (a C compiler and git)" >&2; exit 1; fi; \
 	fi
 	@command -v cargo >/dev/null || { echo "please install Rust with rustup; rust-toolchain.toml pins the version" >&2; exit 1; }
+
+# The ledger's tests start a PostgreSQL of their own (crates/ledger/tests), for which only the programs are needed: the
+# package is told not to make a database, and nothing is started. Without it those tests fail and say so.
+.PHONY: postgres
+postgres:
+	@for place in /usr/lib/postgresql/*/bin /usr/*/bin /opt/homebrew/opt/*/bin $${PATH//:/ }; do \
+	  if [ -x "$$place/initdb" ] && [ -x "$$place/postgres" ]; then exit 0; fi; \
+	done; \
+	echo "missing: PostgreSQL (for the ledger's tests)"; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  mkdir -p /etc/postgresql-common; \
+	  [ -e /etc/postgresql-common/createcluster.conf ] || \
+	    echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; \
+	elif [ "$$(id -u)" = 0 ] && command -v dnf >/dev/null; then dnf install -y -q postgresql-server postgresql; \
+	elif [ "$$(id -u)" = 0 ] && command -v apk >/dev/null; then apk add --quiet postgresql postgresql-client; \
+	else echo "please install it, or say PAWL_WITHOUT_POSTGRES=1 to leave those tests out" >&2; fi

@@ -32,7 +32,7 @@ impl Outside for Bundles {
                     })
                 })
             }
-            Call::GitHub(_) | Call::Logs(_) => Nobody.call(call),
+            Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) => Nobody.call(call),
         }
     }
 }

@@ -3,22 +3,30 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
-use pawl_machines::git::explain::{self, Happened};
+use pawl_api::meta::{Kind, Target};
+use pawl_api::remedy::{RemediationRequest, WorkflowExecution};
+use pawl_machines::git::explain;
+use pawl_machines::lock::LEASE;
+use pawl_machines::object::Object;
+use pawl_machines::remedy::memory::Memory;
+use pawl_machines::story::Happened;
+use pawl_machines::{deploy, remedy};
 use serde::de::DeserializeOwned;
 
-use crate::cluster;
 use crate::terminal::Say;
+use crate::{cluster, tree};
 
 /// How many Events are told: the newest.
 const EVENTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to explain: workflow/NAME, branch/NAME, or pr/NUMBER.
+    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, inst/NAME, exec/NAME, di/NAME, wfe/NAME or rr/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
     /// What this path leads to (with pr/NUMBER or branch/NAME).
@@ -30,6 +38,9 @@ pub(crate) struct Args {
     /// The namespace.
     #[arg(long, short, default_value = "default")]
     namespace: String,
+    /// Where the locks are, and what targets remember.
+    #[arg(long, default_value = "pawl-system")]
+    system_namespace: String,
     /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -37,7 +48,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let Some((kind, name)) = args.what.split_once('/') else {
-        bail!("{}: say KIND/NAME, as workflow/plan-1, branch/infra-1 or pr/7", args.what);
+        bail!(
+            "{}: say KIND/NAME, as workflow/plan-1, branch/infra-1, pr/7, inst/shop, exec/shop or di/shop-db",
+            args.what
+        );
     };
     let asked = Asked { client: cluster::for_people(args.kubeconfig.as_deref()).await?, args };
     let told = match kind {
@@ -50,7 +64,12 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
             let number = name.parse().with_context(|| format!("pr/{name}: not a number"))?;
             asked.pull_request(number).await?
         }
-        other => bail!("{other}: not explained; say workflow, branch or pr"),
+        "wfe" | "workflowexecution" | "workflowexecutions" => asked.execution(name).await?,
+        "rr" | "remediationrequest" | "remediationrequests" => asked.request(name).await?,
+        other => match tree::kind_of(other) {
+            Some(kind) => asked.deployed(&kind, name).await?,
+            None => bail!("{other}: not explained; say workflow, branch, pr, inst, exec, di, wfe or rr"),
+        },
     };
     say.line(told.trim_end());
     Ok(())
@@ -66,6 +85,39 @@ impl Asked<'_> {
         let workflow: Workflow = self.get(name).await?;
         let happened = self.happened(&workflow.uid().unwrap_or_default()).await?;
         Ok(explain::workflow(name, &workflow, &happened))
+    }
+
+    async fn execution(&self, name: &str) -> anyhow::Result<String> {
+        let execution: WorkflowExecution = self.get(name).await?;
+        let happened = self.happened(&execution.uid().unwrap_or_default()).await?;
+        let memory = match execution.spec.target_resource.trim().parse::<Target>() {
+            Ok(target) => self.memory(&target).await?,
+            Err(_) => None,
+        };
+        Ok(remedy::explain::execution(name, &execution, memory.as_ref(), &happened))
+    }
+
+    /// What a target remembers, as far as it can be read.
+    async fn memory(&self, target: &Target) -> anyhow::Result<Option<Memory>> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.args.system_namespace);
+        let Some(lease) = leases.get_opt(&target.lock_name()).await.context("read the Lease")? else {
+            return Ok(None);
+        };
+        let lease = Object::new(LEASE, serde_json::to_value(lease)?)?;
+        Ok(Memory::of(Some(&lease)).ok())
+    }
+
+    async fn request(&self, name: &str) -> anyhow::Result<String> {
+        let request: RemediationRequest = self.get(name).await?;
+        let happened = self.happened(&request.uid().unwrap_or_default()).await?;
+        Ok(remedy::explain::request(name, &request, &happened))
+    }
+
+    async fn deployed(&self, kind: &Kind, name: &str) -> anyhow::Result<String> {
+        let found = tree::look(&self.client, &self.args.namespace, kind, name).await?;
+        let happened = self.happened(found.object.uid()).await?;
+        let told = deploy::explain::story(&found.world, &found.object, &happened);
+        told.with_context(|| format!("{} {name}: it does not have the shape of its kind", kind.kind))
     }
 
     async fn branch(&self, branch: Branch) -> anyhow::Result<String> {

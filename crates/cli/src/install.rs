@@ -37,6 +37,9 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
 
 const NAME: &str = "pawl";
 
+/// The role that lets Pawl act as the ServiceAccounts of a namespace, where it is bound.
+const IMPERSONATOR: &str = "pawl-impersonator";
+
 fn labels() -> Value {
     json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME})
 }
@@ -85,12 +88,14 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The ports' own: credentials and what must be masked, and the logs of what failed.
     need(&pawl_api::k8s::SECRET, None, &["get"]);
     need(&pawl_api::k8s::POD, Some("log"), &["get"]);
+    // What an alert leads to.
+    need(&pawl_api::remedy::remediation_request::KIND, None, &["create"]);
     needed
 }
 
 fn permissions(choices: &Choices) -> Vec<Value> {
     let mut rules: BTreeMap<(String, Vec<&str>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace)) {
+    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace, &choices.image)) {
         rules.entry((group, verbs.into_iter().collect())).or_default().push(resource);
     }
     let rules: Vec<Value> = rules
@@ -113,6 +118,10 @@ fn permissions(choices: &Choices) -> Vec<Value> {
         json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": meta(false), "rules": rules}),
         json!({"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": meta(false),
             "roleRef": role_ref("ClusterRole"), "subjects": [subject]}),
+        // Bound to nothing: whoever owns a namespace binds it there, and Targets in it may name a ServiceAccount of it.
+        json!({"apiVersion": rbac, "kind": "ClusterRole",
+            "metadata": {"name": IMPERSONATOR, "labels": labels()},
+            "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}]}),
         // The leader's Lease lives in Pawl's own namespace, so the right to write it does too.
         json!({"apiVersion": rbac, "kind": "Role", "metadata": meta(true), "rules": [leases]}),
         json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": meta(true),
@@ -183,7 +192,7 @@ fn deployment(choices: &Choices) -> Value {
                     "containers": [{
                         "name": NAME, "image": choices.image,
                         "args": ["operator", "--listen", "0.0.0.0:8080", "--system-namespace",
-                            choices.system_namespace, "--log-format", "json"],
+                            choices.system_namespace, "--image", choices.image, "--log-format", "json"],
                         "ports": [{"name": "http", "containerPort": 8080}],
                         "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
                         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
@@ -277,7 +286,7 @@ mod tests {
             identity: "a".into(),
         };
         let engine = Engine::builder(kube::Client::new(service, "default"))
-            .machines(doors::machines("pawl-system"))
+            .machines(doors::machines("pawl-system", "pawl:test"))
             .leader(config)
             .build()
             .unwrap();

@@ -1,20 +1,29 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod audit;
+mod audit_keeping;
 mod bench;
 mod bundles;
+mod cancel;
 mod cluster;
+mod container;
 mod crds;
+mod demo;
 mod doors;
 mod explain;
 mod install;
+mod locks;
 mod logging;
+mod loopback;
 mod match_paths;
+mod operate;
 mod operator;
 mod ports;
 mod run;
 mod sim;
 mod stop;
 mod terminal;
+mod tree;
 mod uninstall;
 mod up;
 mod webhook;
@@ -24,6 +33,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::operate::Operation;
 use crate::terminal::{Say as _, Stdout};
 
 /// One control plane for changes to Kubernetes.
@@ -46,8 +56,26 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Run a control plane on this machine: API server, storage, controllers, and a node for Jobs.
     Up(up::Args),
+    /// Be somebody on the GitHub of `up --demo`: push, open a pull request, comment, see check runs.
+    Demo(demo::Args),
+    /// Show who did what and what came of it, and check that the record is what was written.
+    Audit(audit::Args),
     /// Say why something ran, or did not.
     Explain(explain::Args),
+    /// Say who holds which target, since when, and who waits for it.
+    Locks(locks::ListArgs),
+    /// Take a target's lock away from whoever holds it: the last resort, recorded with your name.
+    Unlock(locks::UnlockArgs),
+    /// Let a workflow run again on a target after it failed there, once somebody has looked at it.
+    ClearBlock(locks::ClearArgs),
+    /// Stop a WorkflowExecution or a RemediationRequest.
+    Cancel(cancel::Args),
+    /// Show the objects below an Installation, and what each of them waits for.
+    Tree(tree::Args),
+    /// Start a job: everything in the tree is brought to what it should be.
+    Reconcile(operate::Args),
+    /// End the job that runs, here and below.
+    Interrupt(operate::Args),
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
     Run(run::Args),
@@ -55,6 +83,9 @@ enum Command {
     Sim(sim::Args),
     /// Measure how fast things are.
     Bench(bench::Args),
+    /// Run beside the image of a container item: for Pods that Pawl makes.
+    #[command(hide = true)]
+    Container(container::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,11 +141,25 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             uninstall::run(client, &choices, &mut Stdout).await
         })?,
         Command::Up(args) => runtime()?.block_on(up::run(args, &mut Stdout))?,
+        Command::Demo(args) => runtime()?.block_on(demo::run(&args, &mut Stdout))?,
+        Command::Audit(args) => return runtime()?.block_on(audit::run(&args, &mut Stdout)),
         Command::Explain(args) => runtime()?.block_on(explain::run(&args, &mut Stdout))?,
+        Command::Locks(args) => runtime()?.block_on(locks::list(&args, &mut Stdout))?,
+        Command::Unlock(args) => runtime()?.block_on(locks::unlock(&args, &mut Stdout))?,
+        Command::ClearBlock(args) => runtime()?.block_on(locks::clear_block(&args, &mut Stdout))?,
+        Command::Cancel(args) => runtime()?.block_on(cancel::run(&args, &mut Stdout))?,
+        Command::Tree(args) => runtime()?.block_on(tree::run(&args, &mut Stdout))?,
+        Command::Reconcile(args) => {
+            runtime()?.block_on(operate::run(&args, Operation::Reconcile, &mut Stdout))?;
+        }
+        Command::Interrupt(args) => {
+            runtime()?.block_on(operate::run(&args, Operation::Interrupt, &mut Stdout))?;
+        }
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
+        Command::Container(args) => runtime()?.block_on(container::run(&args))?,
     }
     Ok(ExitCode::SUCCESS)
 }

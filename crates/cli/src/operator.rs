@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use pawl_engine::{Engine, Stopped, health, leader};
+use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
-use crate::{cluster, doors, logging, ports, stop, webhook};
+use crate::ports::Ports;
+use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -20,12 +22,20 @@ pub(crate) struct Args {
     /// Where Pawl keeps what belongs to no unit: locks, the leader's Lease.
     #[arg(long, default_value = "pawl-system")]
     system_namespace: String,
+    /// Pawl's own image: it runs beside the images of container items.
+    #[arg(long, default_value = pawl_machines::deploy::deploy_item::OWN_IMAGE)]
+    image: String,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// How many objects are looked at at the same time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    /// A directory on a volume: for the audit ledger where there is no --audit-url, and for what waits to be stored.
+    #[arg(long, env = "PAWL_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -35,30 +45,35 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
-    let machines = doors::machines(&args.system_namespace);
+    let machines = doors::machines(&args.system_namespace, &args.image);
     let config = leader::Config {
-        namespace: args.system_namespace,
+        namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
+    let kept = args.audit.start(args.data_dir.as_deref())?;
+    let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(ports::of(&client, transport::https()?, None))
+        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
         .leader(config)
         .build()?;
+    ports.measure(engine.metrics());
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
+    let deliveries = args.webhook.start(&engine, &client, &args.system_namespace, stopping.clone()).await?;
     if let Some(webhook::Served { address, .. }) = &deliveries {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
     let stopped = engine.run(stopping.wait()).await;
+    kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await??;

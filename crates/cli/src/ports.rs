@@ -3,31 +3,57 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
 use pawl_integrations::github::transport::Transport;
-use pawl_integrations::{github, logs};
+use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
 
 use crate::bundles::Bundles;
 
-/// Every port there is. `client` reads Secrets and logs; `transport` leads to GitHub; `bundles` to what the embedded
-/// runner of Tekton's kinds runs.
-pub(crate) fn of(client: &kube::Client, transport: Transport, bundles: Option<Bundles>) -> Arc<dyn Outside> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let wire = Wire::new(client.clone());
-    let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
-    let github = github::Port::new(Arc::clone(&secrets), transport, clock);
-    Arc::new(Ports { github, logs: logs::Port::new(wire, secrets), bundles })
+/// The way into the API server of this process on which rights are checked, and its owner's token.
+pub(crate) struct Guarded<'a> {
+    pub(crate) client: kube::Client,
+    pub(crate) token: &'a str,
 }
 
+/// Every port there is.
 #[derive(Debug)]
-struct Ports {
-    github: github::Port,
+pub(crate) struct Ports {
+    github: Arc<github::Port>,
+    cluster: cluster::Port,
     logs: logs::Port,
     bundles: Option<Bundles>,
+}
+
+impl Ports {
+    /// `client` reads Secrets and logs, and leads to the cluster itself; `transport` leads to GitHub.
+    pub(crate) fn new(client: &kube::Client, transport: Transport) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let wire = Wire::new(client.clone());
+        let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
+        let github = Arc::new(github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock)));
+        let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
+        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None }
+    }
+
+    /// Those of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
+    ///
+    /// # Errors
+    /// When the token is none.
+    pub(crate) fn within(self, bundles: Bundles, guarded: Guarded<'_>) -> anyhow::Result<Self> {
+        let cluster = self.cluster.acting_as_others(Wire::new(guarded.client), guarded.token)?;
+        Ok(Self { cluster, bundles: Some(bundles), ..self })
+    }
+
+    /// Shows in the loop's own metrics what each Repository costs at GitHub.
+    pub(crate) fn measure(&self, metrics: &Metrics) {
+        let github = Arc::clone(&self.github);
+        metrics.with_registry(|registry| registry.register_collector(Box::new(github)));
+    }
 }
 
 impl Outside for Ports {
@@ -39,6 +65,7 @@ impl Outside for Ports {
         match call {
             Call::GitHub(_) => self.github.call(call),
             Call::Logs(_) => self.logs.call(call),
+            Call::Cluster(_) => self.cluster.call(call),
             Call::Bundle(_) => match &self.bundles {
                 Some(bundles) => bundles.call(call),
                 None => Nobody.call(call),

@@ -1,11 +1,12 @@
 //! The webhook server's flags, the same wherever the controllers run.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use pawl_engine::{Engine, SystemClock};
+use pawl_integrations::alerts::Alerts;
 use pawl_integrations::webhook::{Trust, Webhook};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -15,7 +16,7 @@ use crate::stop::Stop;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Choices {
-    /// Take GitHub's webhook deliveries here, on /webhook. Without it, GitHub is polled.
+    /// Take GitHub's webhook deliveries here, on /webhook, and alerts on /api/v1/alerts. Without it, GitHub is polled.
     #[arg(long, value_name = "ADDR")]
     webhook: Option<SocketAddr>,
     /// The file with the webhook's secret.
@@ -24,7 +25,14 @@ pub(crate) struct Choices {
     /// The webhook's secret itself; better in the environment than on the command line.
     #[arg(long, env = "PAWL_WEBHOOK_SECRET", hide_env_values = true, conflicts_with = "webhook_secret_file")]
     webhook_secret: Option<String>,
-    /// Believe anybody who reaches the webhook's port.
+    /// The file with the token that Alertmanager sends to /api/v1/alerts, as a bearer token or as the password of basic
+    /// authentication. Without it, alerts are not taken.
+    #[arg(long, value_name = "FILE", requires = "webhook")]
+    alerts_token_file: Option<PathBuf>,
+    /// That token itself; better in the environment than on the command line.
+    #[arg(long, env = "PAWL_ALERTS_TOKEN", hide_env_values = true, conflicts_with = "alerts_token_file")]
+    alerts_token: Option<String>,
+    /// Believe anybody who reaches the webhook's port, with deliveries and alerts alike.
     #[arg(long, requires = "webhook")]
     insecure_webhook: bool,
 }
@@ -45,26 +53,42 @@ impl Choices {
         &self,
         engine: &Engine,
         client: &kube::Client,
+        system_namespace: &str,
         stopping: Stop,
     ) -> anyhow::Result<Option<Served>> {
         let Some(address) = self.webhook else { return Ok(None) };
-        let trust = Trust::from_secret(self.secret()?.as_deref(), self.insecure_webhook)
-            .context("--webhook needs --webhook-secret-file or PAWL_WEBHOOK_SECRET")?;
+        let token =
+            secret(self.alerts_token_file.as_deref(), self.alerts_token.as_deref(), "--alerts-token-file")?;
+        let alerts = Trust::from_secret(token.as_deref(), self.insecure_webhook).ok();
+        let ours = secret(
+            self.webhook_secret_file.as_deref(),
+            self.webhook_secret.as_deref(),
+            "--webhook-secret-file",
+        )?;
+        let trust = match Trust::from_secret(ours.as_deref(), self.insecure_webhook) {
+            // A server for alerts alone.
+            Err(_) if alerts.is_some() => Trust::Nobody,
+            trust => trust.context("--webhook needs --webhook-secret-file or PAWL_WEBHOOK_SECRET")?,
+        };
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("--webhook {address}: cannot be bound"))?;
         let address = listener.local_addr()?;
-        let webhook = Webhook::new(engine.clone(), client.clone(), Arc::new(SystemClock), trust);
+        let mut webhook = Webhook::new(engine.clone(), client.clone(), Arc::new(SystemClock), trust);
+        if let Some(trust) = alerts {
+            webhook =
+                webhook.with_alerts(Alerts::new(engine.clone(), client.clone(), trust, system_namespace));
+        }
         let ended = tokio::spawn(async move { webhook.serve(listener, stopping.wait()).await });
         Ok(Some(Served { address, ended }))
     }
+}
 
-    fn secret(&self) -> anyhow::Result<Option<Vec<u8>>> {
-        match &self.webhook_secret_file {
-            Some(file) => std::fs::read(file)
-                .map(Some)
-                .with_context(|| format!("--webhook-secret-file {}: cannot be read", file.display())),
-            None => Ok(self.webhook_secret.as_ref().map(|secret| secret.clone().into_bytes())),
-        }
+fn secret(file: Option<&Path>, given: Option<&str>, flag: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    match file {
+        Some(file) => std::fs::read(file)
+            .map(Some)
+            .with_context(|| format!("{flag} {}: cannot be read", file.display())),
+        None => Ok(given.map(|given| given.as_bytes().to_vec())),
     }
 }

@@ -88,6 +88,9 @@ struct Entry {
     /// Tells whenever anything is learnt about the kind. Not a `watch` channel: that wakes those who wait in an order
     /// drawn by lot, and a run could not be repeated.
     moved: Arc<Notify>,
+    /// Who waits for the cache to show a write, in the order they came. Each is told when it does and not before: to
+    /// wake all of them with every change would cost more than the decisions do.
+    awaited: Vec<(Written, Arc<Notify>)>,
 }
 
 #[derive(Debug)]
@@ -109,6 +112,7 @@ impl Caches {
             cache: Cache::default(),
             watches: BTreeMap::new(),
             moved: Arc::default(),
+            awaited: Vec::new(),
         });
         for label in labels {
             entry.cache.index(label);
@@ -126,6 +130,7 @@ impl Caches {
     pub fn discard(&self, kind: &Kind) -> Vec<Change> {
         let Some(entry) = self.write().remove(kind) else { return Vec::new() };
         entry.moved.notify_waiters();
+        entry.awaited.iter().for_each(|(_, told)| told.notify_one());
         let objects = entry.cache.list(None);
         objects.into_iter().map(|before| Change { before: Some(before), after: None }).collect()
     }
@@ -229,6 +234,19 @@ impl Caches {
         })
     }
 
+    /// Waits until the cache shows a write, or nobody watches its kind any more.
+    pub async fn until_seen(&self, written: &Written) {
+        let told = Arc::new(Notify::new());
+        match self.write().get_mut(&written.kind) {
+            Some(entry) if !entry.has_seen(written) => {
+                entry.awaited.push((written.clone(), Arc::clone(&told)));
+            }
+            Some(_) | None => return,
+        }
+        let awaiting = Awaiting { caches: self, kind: &written.kind, told };
+        awaiting.told.notified().await;
+    }
+
     /// Waits until something holds that depends on what is known of a kind, or until nobody watches it any more.
     pub async fn until(&self, kind: &Kind, holds: impl Fn() -> bool) {
         loop {
@@ -260,6 +278,14 @@ impl Caches {
         if let Some(watched) = entry.watches.get_mut(scope) {
             change(&mut entry.cache, watched);
             entry.moved.notify_waiters();
+            let Entry { cache, watches, awaited, .. } = entry;
+            awaited.retain(|(written, told)| {
+                let seen = has_seen(cache, watches, written);
+                if seen {
+                    told.notify_one();
+                }
+                !seen
+            });
         }
     }
 
@@ -280,13 +306,32 @@ impl Entry {
     }
 
     fn has_seen(&self, written: &Written) -> bool {
-        let own_scope = written.key.namespace.clone();
-        let watched = self.watches.get(&None).or_else(|| self.watches.get(&own_scope));
-        match watched {
-            // Not ours to see.
-            None => true,
-            Some(watched) if watched.standing == Standing::Absent => true,
-            Some(watched) => shows(self.cache.get(&written.key).map(Arc::as_ref), &watched.seen, written),
+        has_seen(&self.cache, &self.watches, written)
+    }
+}
+
+fn has_seen(cache: &Cache, watches: &BTreeMap<Scope, Watched>, written: &Written) -> bool {
+    let own_scope = written.key.namespace.clone();
+    let watched = watches.get(&None).or_else(|| watches.get(&own_scope));
+    match watched {
+        // Not ours to see.
+        None => true,
+        Some(watched) if watched.standing == Standing::Absent => true,
+        Some(watched) => shows(cache.get(&written.key).map(Arc::as_ref), &watched.seen, written),
+    }
+}
+
+/// Stands in line for a write to be seen, and leaves when it no longer waits.
+struct Awaiting<'a> {
+    caches: &'a Caches,
+    kind: &'a Kind,
+    told: Arc<Notify>,
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.caches.write().get_mut(self.kind) {
+            entry.awaited.retain(|(_, told)| !Arc::ptr_eq(told, &self.told));
         }
     }
 }
@@ -340,6 +385,10 @@ impl View for Caches {
             .iter()
             .find(|(known, entry)| known.group == group && known.kind == kind && live(entry))
             .map(|(known, _)| known.clone())
+    }
+
+    fn by_uid(&self, kind: &Kind, uid: &str) -> Option<Arc<Object>> {
+        self.read().get(kind)?.cache.by_uid(uid).cloned()
     }
 
     fn kinds(&self) -> Vec<Kind> {

@@ -27,12 +27,15 @@ use crate::discovery::CRD;
 use crate::error::Error;
 use crate::informer::Listener;
 use crate::leader::{self, Election};
+use crate::ledger::{Ledger, Unkept};
 use crate::metrics::{MachineLabels, Metrics};
 use crate::outside::{Nobody, Outside};
 use crate::queue::{self, Queue, Work};
 use crate::reconcile::{Memory, Slot};
 use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
+use crate::scribe::{self, Scribe};
+use crate::telling::Told;
 use crate::wire::Wire;
 
 /// How long plans under way may take to finish when the loop stops: Kubernetes kills a pod 30 s after asking it to go,
@@ -83,6 +86,7 @@ pub struct Builder {
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
     outside: Arc<dyn Outside>,
+    ledger: Arc<dyn Ledger>,
     resync: Duration,
     concurrency: usize,
     guards: Guards,
@@ -106,13 +110,17 @@ pub(crate) struct Core {
     /// There may be something to take.
     pub(crate) work: Notify,
     pub(crate) memories: Mutex<BTreeMap<Work, Memory>>,
+    /// What the ledger was offered of each audited object.
+    pub(crate) told: Mutex<BTreeMap<Work, Told>>,
     pub(crate) reports: Reports,
+    pub(crate) scribe: Scribe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
     pub(crate) guards: Guards,
     /// How many objects may be looked at at the same time.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) outside: Arc<dyn Outside>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     /// How many calls to the outside may be under way.
     pub(crate) outside_slots: Semaphore,
     pub(crate) leading: AtomicBool,
@@ -130,6 +138,7 @@ impl Engine {
             machines: Vec::new(),
             clock: Arc::new(SystemClock),
             outside: Arc::new(Nobody),
+            ledger: Arc::new(Unkept),
             resync: queue::RESYNC,
             guards: Guards::default(),
             concurrency: CONCURRENCY,
@@ -148,9 +157,11 @@ impl Engine {
                 helpers.spawn(core.feed(&need, scope, settings.seed));
             }
         }
+        helpers.spawn(Arc::clone(core).follow_the_ledger());
         if core.router.needs_everything() {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
+        helpers.spawn(Arc::clone(core).write_events());
         let (leads, leading) = watch::channel(settings.election.is_none());
         let (stop, stopping) = watch::channel(false);
         // In a set of its own: if this future is dropped, the lease is no longer renewed either.
@@ -160,6 +171,7 @@ impl Engine {
             election.spawn(candidate.run(stopping));
         }
         let stopped = self.dispatch(shutdown, leading).await;
+        let _ = timeout(scribe::LAST_WORDS, core.tell_all()).await;
         stop.send_replace(true);
         // Giving the lease back is a courtesy, and bounded: the others then need not wait for it to expire.
         while election.join_next().await.is_some() {}
@@ -303,6 +315,13 @@ impl Builder {
         self
     }
 
+    /// Who keeps what the states of objects say has happened.
+    #[must_use]
+    pub fn ledger(mut self, ledger: Arc<dyn Ledger>) -> Self {
+        self.ledger = ledger;
+        self
+    }
+
     /// Where all chance comes from: the same seed makes the same choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -348,7 +367,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, outside, resync, concurrency, guards, settings } = self;
+        let Self { wire, machines, clock, outside, ledger, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -363,12 +382,15 @@ impl Builder {
             router: Router::new(machines),
             work: Notify::new(),
             memories: Mutex::default(),
+            told: Mutex::default(),
             reports: Reports::default(),
+            scribe: Scribe::default(),
             metrics: Arc::default(),
             time: Time::new(clock),
             guards,
             slots: Arc::new(Semaphore::new(concurrency)),
             outside,
+            ledger,
             outside_slots: Semaphore::new(OUTSIDE_CONCURRENCY),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),

@@ -31,7 +31,7 @@ pub const LIST: Duration = Duration::from_secs(60);
 pub async fn caught_up(caches: &Caches, writes: &[Written]) -> Result<(), Written> {
     let deadline = Instant::now() + CATCH_UP;
     for written in writes {
-        let seen = caches.until(&written.kind, || caches.has_seen(written));
+        let seen = caches.until_seen(written);
         if tokio::time::timeout_at(deadline, seen).await.is_ok() {
             continue;
         }

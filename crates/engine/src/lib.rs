@@ -31,6 +31,8 @@ pub mod queue;
 pub mod reconcile;
 pub mod report;
 pub mod routing;
+mod scribe;
+mod telling;
 pub mod wire;
 
 pub use clock::{Clock, SystemClock, VirtualClock};

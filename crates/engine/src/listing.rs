@@ -163,7 +163,7 @@ impl Informer {
             fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
             fields.insert("kind".to_owned(), self.kind.kind.as_ref().into());
         }
-        Object::new(self.kind.clone(), item)
+        Object::compact(self.kind.clone(), item)
     }
 }
 

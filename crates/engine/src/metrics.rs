@@ -23,6 +23,7 @@ pub struct Metrics {
     pub requests: Family<RequestLabels, Counter>,
     pub outside: Family<OutsideLabels, Counter>,
     pub lost_notes: Family<MachineLabels, Counter>,
+    pub phase_changes: Family<PhaseLabels, Counter>,
     pub watches: Family<StandingLabels, Gauge>,
     pub watch_restarts: Family<RestartLabels, Counter>,
     pub malformed: Family<KindLabels, Counter>,
@@ -64,6 +65,13 @@ pub struct OutsideLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct PhaseLabels {
+    pub kind: String,
+    /// The one that objects have come to.
+    pub phase: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabels {
     pub kind: String,
 }
@@ -92,6 +100,7 @@ impl Default for Metrics {
             requests: Family::default(),
             outside: Family::default(),
             lost_notes: Family::default(),
+            phase_changes: Family::default(),
             watches: Family::default(),
             watch_restarts: Family::default(),
             malformed: Family::default(),
@@ -156,6 +165,11 @@ impl Metrics {
                 self.outside.clone(),
             );
             registry.register("lost_notes", "Events that could not be written", self.lost_notes.clone());
+            registry.register(
+                "phase_changes",
+                "Objects that came to a phase, by kind and phase",
+                self.phase_changes.clone(),
+            );
             registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
             registry.register(
                 "watch_restarts",
@@ -186,6 +200,7 @@ mod tests {
         metrics.durations.get_or_create(&machine).observe(0.1);
         metrics.depth.get_or_create(&machine).set(3);
         metrics.lost_notes.get_or_create(&machine).inc();
+        metrics.phase_changes.get_or_create(&PhaseLabels { kind: "Job".into(), phase: "Done" }).inc();
         metrics.errors.get_or_create(&ErrorLabels { machine: "m", category: "panic" }).inc();
         metrics.requests.get_or_create(&RequestLabels { machine: "m", method: "GET".into(), code: 0 }).inc();
         let asked = OutsideLabels { machine: "m", port: "github", ended: "ok" };
@@ -201,6 +216,7 @@ mod tests {
             "pawl_requests_total{",
             "pawl_outside_calls_total{machine=\"m\",port=\"github\",ended=\"ok\"} 1",
             "pawl_lost_notes_total{",
+            "pawl_phase_changes_total{kind=\"Job\",phase=\"Done\"} 1",
             "pawl_watch_state{kind=\"Job.batch\",state=\"live\"} 1",
             "pawl_watch_restarts_total{",
             "pawl_malformed_objects_total{",

@@ -29,6 +29,16 @@ pub const RESYNC: Duration = Duration::from_mins(10);
 /// this late at worst.
 const MAX_NAP: Duration = Duration::from_secs(30);
 
+/// A look that thought at least this long is a large one …
+const LONG_THOUGHT: Duration = Duration::from_millis(2);
+
+/// … and what wakes its object next waits so many times as long: one object with ten thousand children takes a quarter of
+/// a thread at most, and a burst of changes becomes one look …
+const REST: u32 = 3;
+
+/// … but never longer than this.
+const LONGEST_REST: Duration = Duration::from_millis(100);
+
 /// One object, as one machine looks at it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Work {
@@ -180,6 +190,11 @@ impl Queue {
 
     /// Ends what `take` began.
     pub fn done(&mut self, work: &Work, verdict: Verdict, now: Moment) {
+        self.done_after(work, verdict, Duration::ZERO, now);
+    }
+
+    /// Ends what `take` began, and took this long to think about.
+    pub fn done_after(&mut self, work: &Work, verdict: Verdict, thought: Duration, now: Moment) {
         let Some(item) = self.items.get_mut(work) else { return };
         let State::Running { again } = item.state else { return };
         self.running = self.running.saturating_sub(1);
@@ -192,8 +207,18 @@ impl Queue {
             Verdict::Forget => self.make_ready(work, false),
             Verdict::Settled { wake } => {
                 item.failures = 0;
-                item.not_before = Duration::ZERO;
-                if again { self.make_ready(work, false) } else { self.rest(work, wake, now) }
+                let rest =
+                    if thought < LONG_THOUGHT { Duration::ZERO } else { (thought * REST).min(LONGEST_REST) };
+                item.not_before = if rest.is_zero() { rest } else { now.steady + rest };
+                let at = item.not_before;
+                match again {
+                    true if rest.is_zero() => self.make_ready(work, false),
+                    true => {
+                        self.clear_timers(work);
+                        self.set_timer(work, at, Why::Due);
+                    }
+                    false => self.rest(work, wake, now),
+                }
             }
             Verdict::Retry { after } => {
                 item.failures = item.failures.saturating_add(1);
@@ -354,6 +379,26 @@ mod tests {
     }
 
     const SETTLED: Verdict = Verdict::Settled { wake: Wake::OnChange };
+
+    #[test]
+    fn many_changes_of_a_large_object_become_one_look() {
+        let mut queue = queue(1);
+        let large = work(0, "large");
+        queue.wake(&large, at(0));
+        assert!(queue.take(at(0)).is_some());
+        queue.wake(&large, at(5));
+        queue.done_after(&large, SETTLED, Duration::from_millis(10), at(10));
+        queue.wake(&large, at(20));
+        assert!(queue.take(at(39)).is_none(), "it rests three times as long as it thought");
+        assert_eq!(names(&mut queue, at(40)), ["large"]);
+        queue.done_after(&large, SETTLED, Duration::from_secs(10), at(50));
+        queue.wake(&large, at(60));
+        assert!(queue.take(at(149)).is_none());
+        assert_eq!(names(&mut queue, at(150)), ["large"], "and never longer than a tenth of a second");
+        queue.done_after(&large, SETTLED, Duration::from_millis(1), at(160));
+        queue.wake(&large, at(161));
+        assert_eq!(names(&mut queue, at(161)), ["large"], "a small one does not rest");
+    }
 
     #[test]
     fn one_object_is_looked_at_once_at_a_time_and_again_if_it_changed_meanwhile() {

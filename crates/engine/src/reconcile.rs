@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use pawl_api::meta::Kind;
@@ -21,7 +22,7 @@ use pawl_machines::apply::{Answer, Applying, Outcome, Written};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::outside::{Answers, Call};
-use pawl_machines::plan::{Refusal, Waiting, Wake};
+use pawl_machines::plan::{Note, Refusal, Waiting, Wake};
 use pawl_machines::view::{Input, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -70,6 +71,8 @@ struct Look {
     awaited: Vec<Written>,
     acted: bool,
     waiting: Vec<Waiting>,
+    /// The time that deciding took, without waiting for anybody.
+    thought: Duration,
 }
 
 impl Core {
@@ -77,18 +80,21 @@ impl Core {
     pub(crate) async fn reconcile(self: Arc<Self>, taken: Taken, slot: Slot) {
         let work = taken.work.clone();
         let look = AssertUnwindSafe(self.look(&taken, slot)).catch_unwind();
-        let verdict = look.await.unwrap_or_else(|panic| {
+        let (verdict, thought) = look.await.unwrap_or_else(|panic| {
             // Decisions are guarded on their own; this is the loop's.
             tracing::error!(kind = %work.kind, key = %work.key, problem = told(&*panic), "the loop panicked");
-            Verdict::Retry { after: None }
+            (Verdict::Retry { after: None }, Duration::ZERO)
         });
-        self.queue().done(&work, verdict, self.time.moment());
+        self.queue().done_after(&work, verdict, thought, self.time.moment());
         self.work.notify_one();
     }
 
-    async fn look(&self, taken: &Taken, mut slot: Slot) -> Verdict {
+    /// What it came to, and how long it took to decide.
+    async fn look(&self, taken: &Taken, mut slot: Slot) -> (Verdict, Duration) {
         let Taken { work, resync } = taken;
-        let Some(machine) = self.router.machine(work).cloned() else { return Verdict::Forget };
+        let Some(machine) = self.router.machine(work).cloned() else {
+            return (Verdict::Forget, Duration::ZERO);
+        };
         let known = self.caches.get(&work.kind, &work.key);
         let span = report::span(machine.name(), work, known.as_deref());
         async {
@@ -100,6 +106,10 @@ impl Core {
                 Ok(()) => result,
                 Err(behind) => result.and(Err(behind)),
             };
+            // What was written is committed, and seen: now it has happened.
+            if let Some(me) = self.caches.get(&work.kind, &work.key).filter(|_| look.acted) {
+                self.tell(&machine, work, &me);
+            }
             let (ended, error) = match &result {
                 Ok(None) => (Ended::Gone, None),
                 Ok(Some(_)) if look.acted => (Ended::Acted, None),
@@ -112,12 +122,14 @@ impl Core {
             let problem = error.map(ToString::to_string);
             let waiting = std::mem::take(&mut look.waiting);
             self.reports.set(work, Report { at: self.time.wall(), ended, problem, waiting, wake });
+            let thought = look.thought;
             self.end(work, look, ended == Ended::Gone);
-            match result {
+            let verdict = match result {
                 Ok(None) => Verdict::Forget,
                 Ok(Some(wake)) => Verdict::Settled { wake },
                 Err(error) => Verdict::Retry { after: error.retry() },
-            }
+            };
+            (verdict, thought)
         }
         .instrument(span)
         .await
@@ -141,10 +153,17 @@ impl Core {
                 look.refusals.clear();
             }
             let heard = Arc::new(answers);
-            let mut plan = self.decide(machine, &me, &look.refusals, &heard)?;
+            let thinks = Instant::now();
+            let decided = self.decide(machine, &me, &look.refusals, &heard);
+            look.thought += thinks.elapsed();
+            let mut plan = decided?;
             answers = Arc::unwrap_or_clone(heard);
+            if self.tell(machine, work, &me) {
+                self.record_before(machine, work, &me, &mut plan, slot).await;
+            }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
+            let moves = report::phase_change(machine, &me, plan.status.as_ref());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -157,6 +176,9 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
+                if let Some(labels) = &moves {
+                    self.metrics.phase_changes.get_or_create(labels).inc();
+                }
                 if asks.is_empty() {
                     return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
                 }
@@ -233,6 +255,9 @@ impl Core {
     }
 
     async fn apply(&self, machine: &AnyMachine, plan: BoundPlan, me: &Arc<Object>) -> Result<Outcome, Error> {
+        let mut plan = plan;
+        let together = |note: &mut Note| note.together.is_some();
+        let gathered: Vec<Note> = plan.notes.extract_if(.., together).collect();
         let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
         while let Some(request) = applying.ask() {
             // What is sent is sent; but whoever no longer leads sends nothing new.
@@ -254,7 +279,12 @@ impl Core {
                 Err(lost) => applying.answer(Answer::Lost(&lost.to_string())),
             }
         }
-        Ok(applying.finish())
+        let outcome = applying.finish();
+        // As with any other Event: what was not done is not told.
+        if outcome.failure.is_none() && outcome.refusals.is_empty() {
+            gathered.into_iter().for_each(|note| self.scribe.gather(machine.name(), &me.reference(), note));
+        }
+        Ok(outcome)
     }
 
     /// Waits until the caches show what was written; what they have shown is awaited no more. Waiting is no work: the
@@ -308,6 +338,9 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
+        if gone {
+            self.told().remove(work);
+        }
         if gone || (memory.refusals.is_empty() && memory.awaited.is_empty()) {
             memories.remove(work);
         }
@@ -326,7 +359,7 @@ impl Core {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
+    pub(crate) fn memories(&self) -> MutexGuard<'_, BTreeMap<Work, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -337,11 +370,11 @@ impl Slot {
         Some(Self { slots: Arc::clone(slots), held: Some(held) })
     }
 
-    fn free(&mut self) {
+    pub(crate) fn free(&mut self) {
         self.held = None;
     }
 
-    async fn take(&mut self) {
+    pub(crate) async fn take(&mut self) {
         if self.held.is_none() {
             // Nobody closes the semaphore.
             self.held = Arc::clone(&self.slots).acquire_owned().await.ok();

@@ -52,6 +52,21 @@ pub enum Lost {
 #[derive(Clone)]
 pub struct Wire {
     client: Client,
+    limits: Limits,
+}
+
+/// How much of an API server's time and words is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a whole request.
+    pub timeout: Duration,
+    pub answer_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { timeout: REQUEST_TIMEOUT, answer_bytes: MAX_ANSWER_BYTES }
+    }
 }
 
 impl std::fmt::Debug for Wire {
@@ -62,7 +77,12 @@ impl std::fmt::Debug for Wire {
 
 impl Wire {
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self::bounded(client, Limits::default())
+    }
+
+    /// To a server that is trusted less than one's own.
+    pub fn bounded(client: Client, limits: Limits) -> Self {
+        Self { client, limits }
     }
 
     /// Sends a request and reads all of the answer.
@@ -72,9 +92,10 @@ impl Wire {
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Reply, Lost> {
         let exchange = async {
             let response = self.client.send(request.map(Body::from)).await.map_err(|error| broken(&error))?;
-            read_all(response).await
+            read_all(response, self.limits.answer_bytes).await
         };
-        tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or(Err(Lost::Timeout(REQUEST_TIMEOUT)))
+        let limit = self.limits.timeout;
+        tokio::time::timeout(limit, exchange).await.unwrap_or(Err(Lost::Timeout(limit)))
     }
 
     /// Sends a request whose answer goes on and on.
@@ -91,9 +112,10 @@ impl Wire {
                     searched: 0,
                 }));
             }
-            read_all(response).await.map(Opened::Refused)
+            read_all(response, self.limits.answer_bytes).await.map(Opened::Refused)
         };
-        tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or(Err(Lost::Timeout(REQUEST_TIMEOUT)))
+        let limit = self.limits.timeout;
+        tokio::time::timeout(limit, exchange).await.unwrap_or(Err(Lost::Timeout(limit)))
     }
 }
 
@@ -149,7 +171,7 @@ impl Lines {
     }
 }
 
-async fn read_all(response: http::Response<Body>) -> Result<Reply, Lost> {
+async fn read_all(response: http::Response<Body>, limit: usize) -> Result<Reply, Lost> {
     let code = response.status().as_u16();
     let retry_after = response.headers().get(header::RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
@@ -158,8 +180,8 @@ async fn read_all(response: http::Response<Body>) -> Result<Reply, Lost> {
         if let Some(data) = frame.map_err(|error| broken(&error))?.data_ref() {
             read.extend_from_slice(data);
         }
-        if read.len() > MAX_ANSWER_BYTES {
-            return Err(Lost::TooLong(MAX_ANSWER_BYTES));
+        if read.len() > limit {
+            return Err(Lost::TooLong(limit));
         }
     }
     Ok(Reply { code, retry_after, body: read.freeze() })

@@ -1,4 +1,4 @@
-//! Who may nudge us, and how: `POST /webhook`, as GitHub sends it.
+//! Who may nudge us, and how: `POST /webhook`, as GitHub sends it. The same server takes alerts (`alerts`).
 //!
 //! ```text
 //! method, path, type, size ─▶ signature over the raw body ─▶ parse ─▶ write the nudges ─▶ 202
@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::alerts::{self, Alerts};
 use crate::github::webhook::verify;
 
 /// GitHub's own limit of a delivery.
@@ -47,6 +48,8 @@ pub enum Trust {
     Secret(Arc<[u8]>),
     /// Anybody: only where nobody else can reach the port.
     Anybody,
+    /// Nobody: this way in is shut.
+    Nobody,
 }
 
 impl std::fmt::Debug for Trust {
@@ -54,6 +57,7 @@ impl std::fmt::Debug for Trust {
         f.write_str(match self {
             Self::Secret(_) => "Trust::Secret(…)",
             Self::Anybody => "Trust::Anybody",
+            Self::Nobody => "Trust::Nobody",
         })
     }
 }
@@ -89,6 +93,7 @@ pub struct Webhook {
     client: kube::Client,
     clock: Arc<dyn Clock>,
     trust: Trust,
+    alerts: Option<Alerts>,
 }
 
 impl std::fmt::Debug for Webhook {
@@ -99,7 +104,14 @@ impl std::fmt::Debug for Webhook {
 
 impl Webhook {
     pub fn new(engine: Engine, client: kube::Client, clock: Arc<dyn Clock>, trust: Trust) -> Self {
-        Self { engine, client, clock, trust }
+        Self { engine, client, clock, trust, alerts: None }
+    }
+
+    /// Takes alerts too.
+    #[must_use]
+    pub fn with_alerts(mut self, alerts: Alerts) -> Self {
+        self.alerts = Some(alerts);
+        self
     }
 
     /// Serves until `shutdown` completes.
@@ -168,13 +180,25 @@ impl Webhook {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        if parts.uri.path() != "/webhook" {
-            return say(StatusCode::NOT_FOUND, "deliveries go to /webhook");
-        }
+        let alerts = match (parts.uri.path(), &self.alerts) {
+            ("/webhook", _) => None,
+            (alerts::PATH, Some(alerts)) => Some(alerts),
+            (alerts::PATH, None) => {
+                return say(
+                    StatusCode::NOT_FOUND,
+                    "alerts are not taken here: no token is configured for them",
+                );
+            }
+            _ => return say(StatusCode::NOT_FOUND, "deliveries go to /webhook, alerts to /api/v1/alerts"),
+        };
         if parts.method != Method::POST {
             let mut answer = say(StatusCode::METHOD_NOT_ALLOWED, "deliveries are sent with POST");
             answer.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
             return answer;
+        }
+        // A token is looked at before the body: nobody else makes us read megabytes.
+        if alerts.is_some_and(|alerts| !alerts.lets_in(&parts.headers)) {
+            return Alerts::refusal();
         }
         if !is_json(&parts.headers) {
             return say(
@@ -182,21 +206,20 @@ impl Webhook {
                 "set the webhook's content type to application/json",
             );
         }
-        let announced = header_text(&parts.headers, header::CONTENT_LENGTH.as_str());
-        if announced.parse::<usize>().is_ok_and(|bytes| bytes > MAX_BODY_BYTES) {
-            return too_large();
-        }
-        let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
-        let body = match read {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return too_large(),
-            Ok(Err(_)) => return say(StatusCode::BAD_REQUEST, "the body ended early"),
-            Err(_) => return say(StatusCode::REQUEST_TIMEOUT, "the body took too long"),
+        let body = match read(&parts.headers, body).await {
+            Ok(body) => body,
+            Err(answer) => return *answer,
         };
+        if let Some(alerts) = alerts {
+            return alerts.act(&body).await;
+        }
         let signature = header_text(&parts.headers, "x-hub-signature-256");
         match &self.trust {
             Trust::Secret(secret) if !verify(secret, &body, signature) => {
                 return say(StatusCode::UNAUTHORIZED, "the signature is missing or not ours");
+            }
+            Trust::Nobody => {
+                return say(StatusCode::UNAUTHORIZED, "no webhook secret is configured");
             }
             Trust::Secret(_) | Trust::Anybody => {}
         }
@@ -250,12 +273,31 @@ impl Webhook {
     }
 }
 
-fn resource(kind: &Kind) -> ApiResource {
+/// The body, or why it is not read.
+async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Box<Response<Full<Bytes>>>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let announced = header_text(headers, header::CONTENT_LENGTH.as_str());
+    if announced.parse::<usize>().is_ok_and(|bytes| bytes > MAX_BODY_BYTES) {
+        return Err(Box::new(too_large()));
+    }
+    let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    Err(Box::new(match read {
+        Ok(Ok(body)) => return Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => too_large(),
+        Ok(Err(_)) => say(StatusCode::BAD_REQUEST, "the body ended early"),
+        Err(_) => say(StatusCode::REQUEST_TIMEOUT, "the body took too long"),
+    }))
+}
+
+pub(crate) fn resource(kind: &Kind) -> ApiResource {
     let names = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
     ApiResource::from_gvk_with_plural(&names, &kind.plural)
 }
 
-fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
@@ -269,7 +311,7 @@ fn too_large() -> Response<Full<Bytes>> {
     say(StatusCode::PAYLOAD_TOO_LARGE, "a delivery is at most 25 MiB")
 }
 
-fn say(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+pub(crate) fn say(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
     *response.status_mut() = status;
     let plain = header::HeaderValue::from_static("text/plain; charset=utf-8");

@@ -180,3 +180,93 @@ fn decode(line: &[u8]) -> Option<Record> {
     let checksum = u32::from_str_radix(std::str::from_utf8(checksum).ok()?.trim_end(), 16).ok()?;
     (crc32c::crc32c(json) == checksum).then(|| serde_json::from_slice(json).ok())?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn record(n: u8) -> Record {
+        Record {
+            id: Uuid::from_bytes([n; 16]),
+            at: 0,
+            actor: String::new(),
+            kind: String::new(),
+            namespace: String::new(),
+            name: n.to_string(),
+            uid: String::new(),
+            target: "two\nlines".to_owned(),
+            event: String::new(),
+            outcome: String::new(),
+            correlation: String::new(),
+            payload: "{}".to_owned(),
+        }
+    }
+
+    fn records(range: std::ops::Range<u8>) -> Vec<Record> {
+        range.map(record).collect()
+    }
+
+    #[test]
+    fn rows_come_out_in_the_order_in_which_they_came_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("outbox");
+        let mut outbox = Outbox::open(&path).unwrap();
+        assert!(outbox.is_empty());
+        outbox.put(&records(0..3)).unwrap();
+        outbox.put(&records(3..5)).unwrap();
+        let mut outbox = Outbox::open(&path).unwrap();
+        let first = outbox.next(2).unwrap();
+        assert_eq!(first.records, records(0..2));
+        assert_eq!(outbox.next(2).unwrap(), first, "they stay until they are stored");
+        outbox.stored(first.end).unwrap();
+        // What comes meanwhile goes behind.
+        outbox.put(&records(5..6)).unwrap();
+        let rest = outbox.next(100).unwrap();
+        assert_eq!(rest.records, records(2..6));
+        outbox.stored(rest.end).unwrap();
+        assert!(outbox.is_empty() && std::fs::metadata(&path).unwrap().len() == 0);
+        outbox.put(&records(7..8)).unwrap();
+        assert_eq!(outbox.next(9).unwrap().records, records(7..8));
+    }
+
+    #[test]
+    fn a_write_that_a_crash_cut_short_is_dropped_and_what_was_before_it_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("outbox");
+        Outbox::open(&path).unwrap().put(&records(0..3)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let second_ends =
+            whole.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum::<usize>();
+        for cut in second_ends..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let mut outbox = Outbox::open(&path).unwrap();
+            assert_eq!(outbox.next(9).unwrap().records, records(0..2), "cut at {cut}");
+        }
+        assert!(!path.with_extension("damaged").exists());
+    }
+
+    #[test]
+    fn what_somebody_changed_is_set_aside_for_a_person_to_see() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("outbox");
+        Outbox::open(&path).unwrap().put(&records(0..3)).unwrap();
+        let changed = std::fs::read_to_string(&path).unwrap().replacen("\"1\"", "\"9\"", 1);
+        std::fs::write(&path, changed).unwrap();
+        let mut outbox = Outbox::open(&path).unwrap();
+        assert_eq!(outbox.next(9).unwrap().records, records(0..1));
+        let aside = std::fs::read_to_string(path.with_extension("damaged")).unwrap();
+        assert_eq!(aside.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_full_outbox_says_so_and_keeps_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("outbox");
+        let mut outbox = Outbox::with_limit(&path, 1_000).unwrap();
+        outbox.put(&records(0..2)).unwrap();
+        let error = outbox.put(&records(2..40)).unwrap_err();
+        assert!(matches!(error, Error::OutboxFull { .. }), "{error}");
+        assert_eq!(outbox.next(9).unwrap().records, records(0..2));
+    }
+}

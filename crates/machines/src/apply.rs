@@ -20,6 +20,8 @@ use crate::machine::BoundPlan;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Part, Propagation, Refusal, Severity, Step};
 
+mod heard;
+
 /// Where Events are written.
 pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true);
 
@@ -224,6 +226,21 @@ impl Applying {
         }
     }
 
+    /// Steps on another cluster than the one the object is on. Whether they are still wanted was confirmed at home.
+    pub fn elsewhere(steps: Vec<Step>, about: Arc<Object>, now: Timestamp) -> Self {
+        Self {
+            resource_version: about.resource_version().to_owned(),
+            about,
+            machine: "deploy-item",
+            now,
+            guards: Guards::default(),
+            fenced: false,
+            tasks: steps.into_iter().map(Task::Step).collect(),
+            asked: None,
+            outcome: Outcome::default(),
+        }
+    }
+
     /// Whether there is nothing to send at all.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty() && self.asked.is_none()
@@ -241,7 +258,7 @@ impl Applying {
                 let request = get_request(&kind, &key);
                 (Asked::ReadToAdopt { kind, key, adopt }, request)
             }
-            Task::Note(note) => (Asked::Note, self.event(&note)),
+            Task::Note(note) => (Asked::Note, event(&self.about.reference(), &note, self.machine, self.now)),
             Task::Status(patch) => {
                 let body = self.swapping(json!({"status": patch}));
                 (
@@ -260,7 +277,7 @@ impl Applying {
         let attempt = self.attempt(&asked);
         let reply = match answer {
             Answer::Lost(problem) => Err(Failure::unanswered(attempt, problem)),
-            Answer::Received { code: 200..300, body, .. } => match serde_json::from_slice::<Value>(body) {
+            Answer::Received { code: 200..300, body, .. } => match heard::read(body) {
                 Ok(value) if value.get("kind").is_some() => Ok(value),
                 Ok(_) => Err(Failure::unanswered(attempt, "the answer has no kind")),
                 Err(error) => Err(Failure::unanswered(attempt, format!("the answer is not JSON: {error}"))),
@@ -567,26 +584,6 @@ impl Applying {
         body
     }
 
-    fn event(&self, note: &Note) -> Request<Vec<u8>> {
-        let Note { severity, reason, message, once } = note;
-        let (about, uid) = (&self.about, self.about.uid());
-        let namespace = about.namespace().unwrap_or("default");
-        let name = names::child(about.name(), &[uid, reason, message, once], 16, names::MAX_SUBDOMAIN);
-        let manifest = json!({
-            "apiVersion": EVENT.api_version(), "kind": EVENT.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "eventTime": format!("{:.6}", self.now),
-            "type": match severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
-            "reason": reason, "action": reason, "note": cut(message, MAX_NOTE_BYTES),
-            "reportingController": format!("pawl.dev/{}", self.machine), "reportingInstance": "pawl",
-            "regarding": {
-                "apiVersion": about.kind().api_version(), "kind": about.kind().kind, "name": about.name(),
-                "namespace": about.namespace(), "uid": uid, "resourceVersion": about.resource_version(),
-            },
-        });
-        create_request(&EVENT, Some(namespace), &manifest)
-    }
-
     fn attempt(&self, asked: &Asked) -> String {
         match asked {
             Asked::Create { kind, key, .. } => format!("create {kind} {key}"),
@@ -601,6 +598,26 @@ impl Applying {
             Asked::Note => format!("write an Event about {} {}", self.about.kind(), self.about.key()),
         }
     }
+}
+
+/// The request that writes an Event about an object: at most one for the same words.
+pub fn event(about: &Reference, note: &Note, machine: &str, now: Timestamp) -> Request<Vec<u8>> {
+    let Note { severity, reason, message, once, together: _ } = note;
+    let Reference { kind, key: Key { namespace, name }, uid } = about;
+    let home = namespace.as_deref().unwrap_or("default");
+    let event = names::child(name, &[uid, reason, message, once], 16, names::MAX_SUBDOMAIN);
+    let manifest = json!({
+        "apiVersion": EVENT.api_version(), "kind": EVENT.kind,
+        "metadata": {"name": event, "namespace": home},
+        "eventTime": format!("{now:.6}"),
+        "type": match severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+        "reason": reason, "action": reason, "note": cut(message, MAX_NOTE_BYTES),
+        "reportingController": format!("pawl.dev/{machine}"), "reportingInstance": "pawl",
+        "regarding": {
+            "apiVersion": kind.api_version(), "kind": kind.kind, "name": name, "namespace": namespace, "uid": uid,
+        },
+    });
+    create_request(&EVENT, Some(home), &manifest)
 }
 
 /// Whether the object may be gone after this step.

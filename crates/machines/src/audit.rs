@@ -15,6 +15,15 @@ use uuid::Uuid;
 
 use crate::object::Object;
 
+pub(crate) mod deploy;
+pub(crate) mod git;
+pub(crate) mod remedy;
+pub mod standing;
+pub mod unit;
+
+pub use standing::{Standing, say};
+pub use unit::Teller;
+
 /// One decision or effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -153,17 +162,6 @@ impl Entry {
         }
         self
     }
-}
-
-/// How an object's entries stand with the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// All are stored, or will be in a moment.
-    Recorded,
-    /// The store does not answer: these wait, the oldest first.
-    Waiting { why: String, ids: Vec<Uuid> },
-    /// There is nowhere to store anything.
-    NoStore,
 }
 
 /// The id of what happened to the object of this UID, on this occasion. Parts are told apart by a byte that none of

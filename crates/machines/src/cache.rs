@@ -19,9 +19,12 @@ use crate::view::{Served, View, group_of};
 pub struct Cache {
     objects: BTreeMap<Key, Arc<Object>>,
     by_uid: BTreeMap<String, Key>,
-    by_owner: BTreeMap<String, BTreeSet<Key>>,
-    by_label: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
+    by_owner: Index,
+    by_label: BTreeMap<&'static str, Index>,
 }
+
+/// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
+type Index = BTreeMap<String, BTreeMap<Key, Arc<Object>>>;
 
 impl Cache {
     /// Adds an index for a label; objects already here are indexed too.
@@ -29,10 +32,10 @@ impl Cache {
         if self.by_label.contains_key(label) {
             return;
         }
-        let mut index: BTreeMap<String, BTreeSet<Key>> = BTreeMap::new();
+        let mut index = Index::new();
         for (key, object) in &self.objects {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone());
+                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(object));
             }
         }
         self.by_label.insert(label, index);
@@ -43,11 +46,11 @@ impl Cache {
         let key = object.key();
         let before = self.remove(&key);
         for owner in object.owners() {
-            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone(), Arc::clone(&object));
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone());
+                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(&object));
             }
         }
         self.by_uid.insert(object.uid().to_owned(), key.clone());
@@ -93,7 +96,7 @@ impl Cache {
     }
 
     pub fn owned(&self, owner_uid: &str) -> Vec<Arc<Object>> {
-        self.pick(self.by_owner.get(owner_uid))
+        picked(self.by_owner.get(owner_uid))
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
@@ -102,19 +105,19 @@ impl Cache {
 
     pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<Object>> {
         match self.by_label.get(label) {
-            Some(index) => self.pick(index.get(value)),
+            Some(index) => picked(index.get(value)),
             None => {
                 self.objects.values().filter(|object| object.label(label) == Some(value)).cloned().collect()
             }
         }
     }
-
-    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<Object>> {
-        keys.into_iter().flatten().filter_map(|key| self.objects.get(key)).cloned().collect()
-    }
 }
 
-fn unindex(index: &mut BTreeMap<String, BTreeSet<Key>>, entry: &str, key: &Key) {
+fn picked(found: Option<&BTreeMap<Key, Arc<Object>>>) -> Vec<Arc<Object>> {
+    found.into_iter().flat_map(BTreeMap::values).cloned().collect()
+}
+
+fn unindex(index: &mut Index, entry: &str, key: &Key) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(key);
         if keys.is_empty() {

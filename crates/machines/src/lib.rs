@@ -20,6 +20,7 @@ pub mod object;
 pub mod outside;
 pub mod plan;
 pub mod remedy;
+pub mod story;
 #[cfg(test)]
 mod testing;
 pub mod view;

@@ -14,9 +14,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pawl_api::meta::{Kind, Target};
 use pawl_api::pawl::labels;
+use pawl_api::tekton::PIPELINE_RUN;
+use pawl_api::tekton::labels::PIPELINE_RUN_UID;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::cluster::job::{JOB, POD};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::view::View;
@@ -36,6 +39,9 @@ pub const UNIT: &str = labels::OWNER_UID;
 
 /// What every lock's name begins with; the hash of its target follows.
 pub const PREFIX: &str = "pawl-lock-";
+
+/// What says which Job a Pod is of, also when the Job is gone.
+const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// More labels of a Lease while it is held, for those who count or look for locks.
 pub type Marks = BTreeMap<&'static str, String>;
@@ -109,13 +115,12 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
 
 /// Reads a Lease.
 pub fn read_object(lease: &Object) -> Lock {
-    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
-    match lease.annotation(HOLDER).map(serde_json::from_str::<Written>) {
-        Some(Ok(written)) => Lock::Held(Box::new(written.into())),
-        Some(Err(_)) => Lock::Unreadable(identity.to_owned()),
-        None if identity.is_empty() => Lock::Free,
-        None => Lock::Unreadable(identity.to_owned()),
+    let holder = lease.annotation(HOLDER);
+    if let Some(Ok(written)) = holder.map(serde_json::from_str::<Written>) {
+        return Lock::Held(Box::new(written.into()));
     }
+    let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
+    if holder.is_none() && identity.is_empty() { Lock::Free } else { Lock::Unreadable(identity.to_owned()) }
 }
 
 /// The locks that a unit holds, in the order of their names. The watch of Leases must index [`UNIT`].
@@ -127,6 +132,14 @@ pub fn held_by(view: &dyn View, uid: &str) -> Vec<Arc<Object>> {
 /// The hash of the target that a Lease locks; `None` for Leases that are no locks.
 pub fn target_hash(lease: &Object) -> Option<&str> {
     lease.name().strip_prefix(PREFIX)
+}
+
+/// The targets that an annotation lists, comma-separated.
+///
+/// # Errors
+/// When one of them is none.
+pub fn listed(text: &str) -> Result<Vec<Target>, pawl_api::meta::target::ParseError> {
+    text.split(',').map(str::trim).filter(|raw| !raw.is_empty()).map(str::parse).collect()
 }
 
 /// What a unit must do to hold all of its targets, with the run that it names written on each.
@@ -196,12 +209,30 @@ pub fn reap(lease: &Arc<Object>, unit: Life, run: Life) -> Option<Vec<Step>> {
     let Lock::Held(holder) = read(Some(lease)) else { return None };
     let confirm = |life: Life, of: Option<&Reference>| match (life, of) {
         (Life::Going, Some(_)) => None,
-        (Life::Absent, Some(of)) => Some(Some(Step::ConfirmGone(of.clone()))),
-        (Life::Over, Some(_)) | (_, None) => Some(None),
+        (Life::Absent, Some(of)) => Some(confirm_gone(of)),
+        (Life::Over, Some(_)) | (_, None) => Some(Vec::new()),
     };
     let unit = confirm(unit, Some(&holder.unit))?;
     let run = confirm(run, holder.run.as_ref())?;
     Some(unit.into_iter().chain(run).chain([free(lease)]).collect())
+}
+
+/// Goes on only if a unit or a run is gone on the API server itself, and what acts for a run too: when a Job or a
+/// PipelineRun is deleted, its Pods outlive it by their grace.
+pub fn confirm_gone(of: &Reference) -> Vec<Step> {
+    let label = match (of.uid.as_str(), &of.kind) {
+        ("", _) => None,
+        (_, kind) if *kind == JOB => Some(JOB_UID),
+        (_, kind) if *kind == PIPELINE_RUN => Some(PIPELINE_RUN_UID),
+        _ => None,
+    };
+    let pods = label.map(|label| Step::ConfirmNone {
+        kind: POD,
+        namespace: of.key.namespace.clone(),
+        label,
+        value: of.uid.clone(),
+    });
+    std::iter::once(Step::ConfirmGone(of.clone())).chain(pods).collect()
 }
 
 fn create(key: &Key, target: &Target, me: &Holder, marks: &Marks, now: Timestamp) -> Step {

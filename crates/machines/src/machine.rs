@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::audit::{Entry, Teller};
 use crate::object::{Key, Malformed, Object, Reference};
 use crate::outside::Call;
 use crate::plan::{Note, Plan, Step, Waiting, Wake};
@@ -32,6 +33,12 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Thinks. Pure, total: bad input is a decision.
     fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Plan<Self::Status>;
+
+    /// What the object's state says has happened to it, for the ledger: all of it, each time, with ids that stay the
+    /// same. What every unit's state says (gates, locks, its end) is not repeated here. `None`: the kind is not audited.
+    fn audit(&self, _: &Teller<'_>, _: &Self::Kind) -> Option<Vec<Entry>> {
+        None
+    }
 
     /// Whether it only ever runs beside Pawl's own API server, which can make a write depend on the version of another
     /// object: then what it makes and removes is fenced ([`crate::apply`]). Elsewhere nothing would hold the fence.
@@ -208,6 +215,7 @@ pub struct AnyMachine {
 
 trait Decider: Send + Sync {
     fn plan(&self, description: &Description, input: &Input<'_>, now: Timestamp) -> Result<BoundPlan, Fault>;
+    fn audit(&self, tell: &Teller<'_>) -> Option<Vec<Entry>>;
 }
 
 impl AnyMachine {
@@ -230,6 +238,18 @@ impl AnyMachine {
     /// When the machine decided something that must not be carried out.
     pub fn plan(&self, input: &Input<'_>, now: Timestamp) -> Result<BoundPlan, Fault> {
         self.inner.plan(&self.description, input, now)
+    }
+
+    /// Everything that the object's state says has happened; `None` for kinds that are not audited.
+    pub fn audit(&self, view: &dyn View, me: &Arc<Object>, now: Timestamp) -> Option<Vec<Entry>> {
+        let tell = self.teller(view, me, now);
+        let mut entries = self.inner.audit(&tell)?;
+        entries.extend(tell.of_every_unit());
+        Some(entries)
+    }
+
+    pub fn teller<'a>(&'a self, view: &'a dyn View, me: &'a Arc<Object>, now: Timestamp) -> Teller<'a> {
+        Teller { view, me, description: &self.description, now }
     }
 }
 
@@ -263,6 +283,12 @@ impl<M: Machine> Decider for M {
             asks,
             wake,
         })
+    }
+
+    fn audit(&self, tell: &Teller<'_>) -> Option<Vec<Entry>> {
+        // A malformed object says nothing that could be relied on.
+        let me = tell.me.parse::<M::Kind>().ok()?;
+        <M as Machine>::audit(self, tell, &me)
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Object {
     /// Empty until asked for, where nothing but the metadata is known: most objects of a cluster are only counted,
     /// and a second copy of their metadata would be the larger one.
     raw: OnceLock<Value>,
+    /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
+    text: Option<Box<[u8]>>,
     typed: OnceLock<Typed>,
 }
 
@@ -78,7 +80,19 @@ impl Object {
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
         let meta = read_metadata(&kind, &raw)?;
-        Ok(Arc::new(Self { kind, meta, raw: raw.into(), typed: OnceLock::new() }))
+        Ok(Arc::new(Self { kind, meta, raw: raw.into(), text: None, typed: OnceLock::new() }))
+    }
+
+    /// The same, kept small: for caches, which hold thousands of which few are looked into.
+    ///
+    /// # Errors
+    /// When `metadata` is missing or has fields of the wrong type.
+    pub fn compact(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
+        let meta = read_metadata(&kind, &raw)?;
+        // A tree of JSON is always text; if it were not, it would stay a tree.
+        let text = serde_json::to_vec(&raw).ok().map(Vec::into_boxed_slice);
+        let raw = if text.is_some() { OnceLock::new() } else { raw.into() };
+        Ok(Arc::new(Self { kind, meta, raw, text, typed: OnceLock::new() }))
     }
 
     /// The same of its metadata alone: all else that the manifest says is forgotten.
@@ -87,7 +101,7 @@ impl Object {
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn metadata_of(kind: Kind, raw: &Value) -> Result<Arc<Self>, Malformed> {
         let meta = read_metadata(&kind, raw)?;
-        Ok(Arc::new(Self { kind, meta, raw: OnceLock::new(), typed: OnceLock::new() }))
+        Ok(Arc::new(Self { kind, meta, raw: OnceLock::new(), text: None, typed: OnceLock::new() }))
     }
 
     pub fn kind(&self) -> &Kind {
@@ -99,7 +113,11 @@ impl Object {
     }
 
     pub fn raw(&self) -> &Value {
-        self.raw.get_or_init(|| serde_json::json!({"metadata": self.meta}))
+        self.raw.get_or_init(|| match &self.text {
+            // It was written by us, so it can be read.
+            Some(text) => serde_json::from_slice(text).unwrap_or_default(),
+            None => serde_json::json!({"metadata": self.meta}),
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -191,6 +209,11 @@ impl Object {
     }
 
     fn decode<K: DeserializeOwned>(&self) -> Result<K, Malformed> {
+        let from_text = self.text.as_ref().and_then(|text| serde_json::from_slice(text).ok());
+        if let Some(decoded) = from_text {
+            return Ok(decoded);
+        }
+        // Also for the better words: those about a text name a column in what nobody sees.
         K::deserialize(self.raw()).map_err(|error| Malformed {
             kind: self.kind.to_string(),
             name: self.key().to_string(),
@@ -232,6 +255,19 @@ mod tests {
         let (first, second) = (object.parse::<ConfigMap>().unwrap(), object.parse::<ConfigMap>().unwrap());
         assert!(Arc::ptr_eq(&first, &second));
         assert_eq!(object.key().to_string(), "n/a");
+    }
+
+    #[test]
+    fn a_compact_object_says_the_same_and_complains_in_the_same_words() {
+        let metadata = json!({"name": "a", "namespace": "n", "resourceVersion": "7"});
+        for data in [json!({"k": "v"}), json!(7)] {
+            let raw = json!({"metadata": metadata, "data": data, "status": {"phase": "x", "share": 0.1}});
+            let whole = Object::new(CONFIG_MAP, raw.clone()).unwrap();
+            let compact = Object::compact(CONFIG_MAP, raw).unwrap();
+            assert_eq!((whole.raw(), whole.status()), (compact.raw(), compact.status()));
+            assert_eq!(whole.parse::<ConfigMap>(), compact.parse::<ConfigMap>());
+        }
+        assert!(Object::compact(CONFIG_MAP, json!({"metadata": {}})).is_err());
     }
 
     #[test]

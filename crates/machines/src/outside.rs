@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::deploy::target as cluster;
 use crate::failure::{Category, Failure};
 use crate::git::github;
 use crate::object::Key;
@@ -23,6 +24,8 @@ pub enum Call {
     GitHub(github::Call),
     Logs(Logs),
     Bundle(BundleEntry),
+    /// Something on a cluster that is not watched, or not by us.
+    Cluster(cluster::Call),
 }
 
 /// One pipeline or task of a Tekton bundle: an OCI image whose layers are manifests.
@@ -53,6 +56,7 @@ pub enum Reply {
     GitHub(github::Reply),
     /// The masked text.
     Logs(String),
+    Cluster(cluster::Reply),
     /// The manifest.
     Bundle(serde_json::Value),
 }
@@ -93,6 +97,7 @@ impl Call {
         match self {
             Self::GitHub(_) => "github",
             Self::Logs(_) => "logs",
+            Self::Cluster(_) => "cluster",
             Self::Bundle(_) => "bundles",
         }
     }
@@ -102,6 +107,7 @@ impl Call {
         match self {
             Self::GitHub(call) => call.ask.is_write(),
             Self::Logs(_) | Self::Bundle(_) => false,
+            Self::Cluster(call) => call.is_write(),
         }
     }
 }
@@ -111,6 +117,7 @@ impl std::fmt::Display for Call {
         match self {
             Self::GitHub(call) => call.fmt(f),
             Self::Logs(Logs { pod, container, .. }) => write!(f, "read the log of {pod} {container}"),
+            Self::Cluster(call) => call.fmt(f),
             Self::Bundle(BundleEntry { bundle, kind, name }) => {
                 write!(f, "read {kind} {name} of bundle {bundle}")
             }

@@ -167,6 +167,8 @@ pub struct Note {
     pub message: String,
     /// Tells apart occurrences that would read the same, such as the attempt.
     pub once: String,
+    /// Where many say the same at the same time, one Event about this object tells it of all of them.
+    pub together: Option<Reference>,
 }
 
 impl Note {
@@ -176,11 +178,19 @@ impl Note {
             reason: reason.into(),
             message: message.into(),
             once: String::new(),
+            together: None,
         }
     }
 
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::normal(reason, message) }
+    }
+
+    /// May be told together with others, about `of`.
+    #[must_use]
+    pub fn together(mut self, of: Reference) -> Self {
+        self.together = Some(of);
+        self
     }
 
     #[must_use]

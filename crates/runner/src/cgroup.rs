@@ -95,8 +95,12 @@ impl Cgroups {
                     empty(&base);
                     return Ok(Self { base, record });
                 }
-                Err(error) if why.is_empty() => why = error.to_string(),
-                Err(_) => {}
+                Err(error) => {
+                    remove_base(&base);
+                    if why.is_empty() {
+                        why = error.to_string();
+                    }
+                }
             }
         }
         Err(why)
@@ -160,11 +164,11 @@ impl Cgroup {
 impl Tree {
     fn read(mounts: &str, own: &str, pid: u32) -> Result<Self, String> {
         // "36 35 98:0 /in /at opts … - cgroup2 …": the kind follows the lone dash.
-        let mounted = mounts.lines().filter_map(|line| {
+        let mut mounted = mounts.lines().filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             after.starts_with("cgroup2 ").then(|| before.split(' ').nth(4))?
         });
-        let root = mounted.last().ok_or("cgroup v2 is not mounted")?;
+        let root = mounted.next_back().ok_or("cgroup v2 is not mounted")?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::"));
         let own = own.ok_or("cgroup v2 does not have this process")?;
         Ok(Self { root: PathBuf::from(root), own: PathBuf::from(own), pid })

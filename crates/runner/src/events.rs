@@ -25,6 +25,9 @@ pub(crate) enum Note {
     Scheduled {
         node: String,
     },
+    FailedScheduling {
+        message: String,
+    },
     ImageIgnored {
         image: String,
         why: WhyHost,
@@ -76,6 +79,7 @@ impl Note {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
                 (normal, "Scheduled", format!("Successfully assigned {namespace}/{name} to {node}"))
             }
+            Self::FailedScheduling { message } => (warning, "FailedScheduling", message.clone()),
             Self::ImageIgnored { image, why } => {
                 let why = match why {
                     WhyHost::Unknown => "is not known here",
@@ -183,7 +187,8 @@ impl Recorder {
         message: &str,
         now: Timestamp,
     ) -> Event {
-        let component = if matches!(note, Note::Scheduled { .. }) { SCHEDULER } else { KUBELET };
+        let scheduling = matches!(note, Note::Scheduled { .. } | Note::FailedScheduling { .. });
+        let component = if scheduling { SCHEDULER } else { KUBELET };
         Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),

@@ -59,9 +59,9 @@ pub struct Unpacked {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to read image \"{image}\": {source}")]
-    Layout { image: String, source: oci::Error },
+    Layout { image: String, source: Box<oci::Error> },
     #[error("failed to unpack image \"{image}\": {source}")]
-    Unpack { image: String, source: rootfs::Error },
+    Unpack { image: String, source: Box<rootfs::Error> },
     #[error("failed to read image \"{image}\": its /etc/passwd or /etc/group: {source}")]
     Accounts { image: String, source: io::Error },
 }
@@ -127,11 +127,12 @@ impl Images {
         if !self.usable {
             return Ok(Image::Host(WhyHost::NoNamespaces));
         }
-        let read = |source| Error::Layout { image: image.to_owned(), source };
+        let read = |source| Error::Layout { image: image.to_owned(), source: Box::new(source) };
         let found = layout.image(&descriptor, &Platform::here()).map_err(read)?;
         let config = layout.config(&found).map_err(read)?;
         let unpacked = self.cache.get(&layout, &found, &config);
-        let directory = unpacked.map_err(|source| Error::Unpack { image: image.to_owned(), source })?;
+        let directory =
+            unpacked.map_err(|source| Error::Unpack { image: image.to_owned(), source: Box::new(source) })?;
         let accounts = accounts(&directory);
         Ok(Image::Unpacked(Arc::new(Unpacked {
             id: format!("{}@{}", wanted.repository, found.digest),
@@ -148,7 +149,7 @@ impl Images {
             let layout = match Layout::open(&path) {
                 Ok(layout) => layout,
                 Err(source) if is_layout && named_by(&path, wanted) => {
-                    return Err(Error::Layout { image: image.to_owned(), source });
+                    return Err(Error::Layout { image: image.to_owned(), source: Box::new(source) });
                 }
                 Err(error) => {
                     if is_layout {

@@ -38,8 +38,7 @@ use crate::view;
 /// The exit code of a container that could not be started: what container runtimes use.
 pub const CANNOT_START: u8 = 128;
 
-/// Longest hostname that Linux takes.
-const MAX_HOSTNAME_BYTES: usize = 63;
+const NO_NETWORK: &str = "no network";
 
 const INSIDE: &str = "--inside";
 const PROBE: &str = "--probe";
@@ -162,15 +161,17 @@ impl Isolation {
             (self.uts, "own hostname"),
             (self.groups, "several groups"),
             (self.overlay, "image files shared"),
-            (self.no_network, "no network"),
+            (self.no_network, NO_NETWORK),
         ];
-        let (has, lacks): (Vec<_>, Vec<_>) = parts.iter().partition(|(has, _)| *has);
-        let words =
-            |list: Vec<&(bool, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ");
-        match (has.is_empty(), lacks.is_empty()) {
-            (true, _) => "none: processes see the whole machine".to_owned(),
-            (false, true) => words(has),
-            (false, false) => format!("{}; not: {}", words(has), words(lacks)),
+        let words = |wanted: bool| {
+            // That the network is shared is a choice, nothing that the machine lacks.
+            let said = parts.iter().filter(|(has, word)| *has == wanted && (*has || *word != NO_NETWORK));
+            said.map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
+        };
+        match (words(true), words(false)) {
+            (has, _) if has.is_empty() => "none: processes see the whole machine".to_owned(),
+            (has, lacks) if lacks.is_empty() => has,
+            (has, lacks) => format!("{has}; not: {lacks}"),
         }
     }
 }
@@ -269,8 +270,7 @@ fn inside(spec: &ContainerSpec, socket: &UnixStream, arguments: &[OsString]) -> 
         view::enter(spec)?;
     }
     if spec.isolation.uts {
-        let end = spec.hostname.floor_char_boundary(MAX_HOSTNAME_BYTES);
-        sethostname(spec.hostname.get(..end).unwrap_or_default()).map_err(errno("the hostname"))?;
+        sethostname(&spec.hostname).map_err(errno("the hostname"))?;
     }
     umask(Mode::from_bits_truncate(0o022));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(errno("the core limit"))?;

@@ -15,6 +15,7 @@
 //! - `runAsUser` is what the process sees; on the machine everything is done as the user who started Pawl. Groups besides
 //!   the first need power over groups on the machine (root); elsewhere the pod is told that they are not seen.
 
+mod access;
 mod beneath;
 mod cgroup;
 pub mod env;
@@ -28,12 +29,14 @@ mod machine;
 mod mapping;
 pub mod node;
 pub mod oci;
+pub mod options;
 mod order;
 pub mod plan;
 mod process;
 mod quantity;
 mod records;
 mod rootfs;
+mod schedule;
 pub mod sources;
 pub mod status;
 mod view;
@@ -42,5 +45,6 @@ mod worker;
 
 pub use isolate::{CANNOT_START, Isolation, init_main};
 pub use logs::{LogOptions, Logs};
-pub use node::{Error, Options, Runner};
+pub use node::{Error, Runner};
+pub use options::{Clock, Options};
 pub use records::{LOST_CODE, LOST_MESSAGE};

@@ -6,7 +6,7 @@
 //! removed: nothing is renamed, so a reader never loses its place. Followers in this process are woken by the
 //! writer, without polling.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,11 +77,13 @@ type Followers = Arc<Mutex<BTreeMap<PathBuf, watch::Receiver<Progress>>>>;
 pub struct Logs {
     directory: PathBuf,
     live: Followers,
+    /// Containers between two runs: their last run is the one before the next.
+    between_runs: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Logs {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), live: Followers::default() }
+        Self { directory: directory.into(), live: Followers::default(), between_runs: Arc::default() }
     }
 
     /// A container's output as `pods/log` answers it. Ends with the run's end; with `follow`, waits for it.
@@ -103,6 +105,7 @@ impl Logs {
         let latest = runs(&directory).map_err(failed)?.into_iter().next_back();
         let (container, pod) = (container.to_owned(), pod_uid.to_owned());
         let run = match latest {
+            Some(run) if options.previous && lock(&self.between_runs).contains(&directory) => Some(run),
             Some(run) if options.previous => run.checked_sub(1).filter(|run| has_run(&directory, *run)),
             Some(run) => Some(run),
             None if options.previous => None,
@@ -141,14 +144,22 @@ impl Logs {
                 fs::remove_file(part_path(&directory, old, part))?;
             }
         }
+        lock(&self.between_runs).remove(&directory);
         let (sender, receiver) = watch::channel(Progress { writes: 0, closed: false });
         lock(&self.live).insert(run_key(&directory, run), receiver);
         let file = File::create(part_path(&directory, run, 0))?;
         Ok(Writer { file, directory, run, part: 0, written: 0, progress: sender, live: self.live.clone() })
     }
 
+    /// A container that ended will run again: until then, `previous` shows the run that ended, as a kubelet does.
+    pub(crate) fn run_is_over(&self, pod_uid: &str, container: &str) {
+        lock(&self.between_runs).insert(self.container(pod_uid, container));
+    }
+
     /// Forgets a pod's logs.
     pub(crate) fn remove(&self, pod_uid: &str) -> io::Result<()> {
+        let pod = self.directory.join(pod_uid);
+        lock(&self.between_runs).retain(|container| !container.starts_with(&pod));
         match fs::remove_dir_all(self.directory.join(pod_uid)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ pub(crate) fn capacity(data_dir: &Path) -> Capacity {
     Capacity { cpus: u32::try_from(cpus).unwrap_or(1), memory_bytes: kib * 1024, disk_bytes: disk }
 }
 
-pub(crate) fn labels(node: &str) -> BTreeMap<String, String> {
+fn labels(node: &str) -> BTreeMap<String, String> {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     BTreeMap::from([
         label("kubernetes.io/hostname", node),
@@ -65,7 +66,24 @@ async fn write(shared: &Shared) -> Result<(), kube::Error> {
         }
     };
     let status = json!({"status": status(shared, found.as_ref())});
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.map(drop)
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    hold(shared).await
+}
+
+/// The node's Lease, for `kubectl describe`: held, and never renewed, because Pawl and its API server are one process
+/// and nobody could miss its heartbeat.
+async fn hold(shared: &Shared) -> Result<(), kube::Error> {
+    let name = &shared.options.node_name;
+    let api: Api<Lease> = Api::namespaced(shared.client.clone(), "kube-node-lease");
+    let lease = Lease {
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+        spec: Some(LeaseSpec { holder_identity: Some(name.clone()), ..LeaseSpec::default() }),
+    };
+    match api.create(&PostParams::default(), &lease).await {
+        // There already, or a server without that namespace: as good.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn status(shared: &Shared, before: Option<&Node>) -> Value {

@@ -3,11 +3,10 @@
 //! One real Node object; a list and watch of all pods; a task per pod ([`crate::worker`]). Pods whose controller is a
 //! ReplicaSet, StatefulSet or DaemonSet are said to run, without a process, unless told otherwise; all others run.
 //!
-//! There is no node Lease: Pawl and its API server are one process, so nobody could miss its heartbeat, and a steady
-//! state makes no writes (I12).
+//! The node's Lease is never renewed: Pawl and its API server are one process, so nobody could miss its heartbeat, and a
+//! steady state makes no writes (I12).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use k8s_openapi::api::core;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
@@ -28,15 +28,16 @@ use tokio::task::JoinSet;
 
 use crate::cgroup::Cgroups;
 use crate::env::Capacity;
-use crate::events::Recorder;
+use crate::events::{Note, Recorder};
 use crate::images::Images;
 use crate::isolate::Isolation;
-use crate::life::Timing;
 use crate::logs::Logs;
 use crate::machine;
+use crate::options::Options;
 use crate::process::Spawner;
 use crate::records::{self, Records};
 use crate::rootfs::Cache;
+use crate::schedule::{Terms, Waits};
 use crate::sources::ClaimStore;
 use crate::status;
 use crate::view;
@@ -44,6 +45,9 @@ use crate::worker::{self, Latest, Work, remove_dir};
 
 /// So many pods run at once; more wait. A kubelet's default.
 pub const MAX_PODS: usize = 110;
+
+/// Longest hostname that Linux takes.
+const MAX_HOSTNAME_BYTES: usize = 63;
 
 /// What programs are found by where a pod says nothing: what container runtimes set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -53,73 +57,6 @@ const SHUTDOWN_SLACK: Duration = Duration::from_secs(5);
 
 /// Where a server does not answer yet, it is asked again after this (it starts beside us).
 const REGISTER_RETRY: Duration = Duration::from_millis(250);
-
-/// The one clock (I8).
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// How a runner is set up.
-#[derive(Clone)]
-pub struct Options {
-    /// Pods, logs and claims live below it.
-    pub data_dir: PathBuf,
-    pub node_name: String,
-    /// What is started for every container, and what our own image stands for.
-    pub own_executable: PathBuf,
-    /// The arguments that lead `own_executable` to [`crate::init_main`].
-    pub container_arguments: Vec<OsString>,
-    /// Names of our own image, without tag.
-    pub own_images: Vec<String>,
-    /// Where images are looked for: OCI layouts and archives. It need not exist.
-    pub images: PathBuf,
-    pub allow_host_path: bool,
-    /// Claims, as `namespace/name`, that stand for directories of this machine. They are used as they are, whether there
-    /// is such an object or not, and nothing in them is ever removed.
-    pub directories: BTreeMap<String, PathBuf>,
-    /// Pods of Deployments and the like run too.
-    pub run_workloads: bool,
-    /// Containers share the machine's network.
-    pub network: bool,
-    /// What containers are isolated by; `None`: as much as the machine allows.
-    pub isolation: Option<Isolation>,
-    /// The API server's host and port, for `KUBERNETES_SERVICE_HOST` and `_PORT`.
-    pub service: Option<(String, u16)>,
-    /// How long containers are asked before they are killed when Pawl stops.
-    pub shutdown_grace: SignedDuration,
-    pub timing: Timing,
-    pub clock: Clock,
-}
-
-impl Options {
-    pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
-        let data_dir = data_dir.into();
-        Self {
-            images: data_dir.join("images"),
-            data_dir,
-            node_name: "pawl".to_owned(),
-            own_executable: own_executable.into(),
-            container_arguments: vec!["run-container".into()],
-            own_images: vec!["pawl".to_owned()],
-            allow_host_path: false,
-            directories: BTreeMap::new(),
-            run_workloads: false,
-            network: true,
-            isolation: None,
-            service: None,
-            shutdown_grace: SignedDuration::from_secs(5),
-            timing: Timing::default(),
-            clock: Arc::new(Timestamp::now),
-        }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("data_dir", &self.data_dir)
-            .field("node_name", &self.node_name)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Why a runner cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +109,7 @@ impl Shared {
     pub(crate) fn runtime_env(&self, pod: &Pod) -> Vec<(String, String)> {
         vec![
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
-            ("HOSTNAME".to_owned(), pod.name_any()),
+            ("HOSTNAME".to_owned(), hostname(pod)),
             ("HOME".to_owned(), "/root".to_owned()),
         ]
     }
@@ -211,7 +148,13 @@ impl Runner {
         }
         let api: Api<Pod> = Api::all(shared.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let api: Api<core::v1::Node> = Api::all(shared.client.clone());
         let mut node = Node::new(shared.clone());
+        // Before the first pod: a node that was cordoned stays so.
+        if let Ok(found) = api.get(&shared.options.node_name).await {
+            node.terms = Terms::of(&found);
+        }
+        let mut terms = watcher::watch_object(api, &shared.options.node_name).default_backoff().boxed();
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
@@ -220,6 +163,10 @@ impl Runner {
                     Some(Err(error)) => tracing::warn!(%error, "watching pods failed; tried again"),
                     // A watcher does not end; if it did, there would be nothing to do but stop.
                     None => break,
+                },
+                Some(found) = terms.next() => match found {
+                    Ok(found) => node.settle_terms(found.as_ref()).await,
+                    Err(error) => tracing::warn!(%error, "watching the Node failed; tried again"),
                 },
                 Some(done) = node.tasks.join_next_with_id() => node.task_done(done).await,
             }
@@ -302,6 +249,7 @@ impl Runner {
 /// The watch's side of the runner: who is there, and which task has whom.
 struct Node {
     shared: Arc<Shared>,
+    terms: Terms,
     pods: BTreeMap<String, Held>,
     /// Seen since the list began.
     listed: BTreeSet<String>,
@@ -340,6 +288,7 @@ impl Node {
         }
         Self {
             shared,
+            terms: Terms::default(),
             pods: BTreeMap::new(),
             listed: BTreeSet::new(),
             tasks: JoinSet::new(),
@@ -365,6 +314,15 @@ impl Node {
                     self.sweep().await;
                 }
             }
+        }
+    }
+
+    /// Takes in what people say about the node; pods that waited may go.
+    async fn settle_terms(&mut self, node: Option<&core::v1::Node>) {
+        let terms = node.map(Terms::of).unwrap_or_default();
+        if terms != self.terms {
+            self.terms = terms;
+            self.again().await;
         }
     }
 
@@ -405,9 +363,8 @@ impl Node {
         let bound = latest.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         if !bound {
             let full = work == Work::Run && running >= MAX_PODS;
-            if let Some((reason, message)) = unschedulable(&latest.pod, &self.shared.options.node_name, full)
-            {
-                return self.hold_back(&latest.pod, reason, message).await;
+            if let Some(waits) = self.terms.against(&latest.pod, full) {
+                return self.hold_back(&latest.pod, &waits).await;
             }
         }
         held.stage = Stage::Busy(work);
@@ -471,11 +428,11 @@ impl Node {
     }
 
     /// Says on the pod why it does not start.
-    async fn hold_back(&self, pod: &Pod, reason: &str, message: String) {
+    async fn hold_back(&self, pod: &Pod, Waits { reason, message }: &Waits) {
         let before = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let same = |c: &&k8s_openapi::api::core::v1::PodCondition| c.type_ == "PodScheduled";
         let now = before.iter().find(same);
-        if now.is_some_and(|c| c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message))
+        if now.is_some_and(|c| c.reason.as_deref() == Some(*reason) && c.message.as_deref() == Some(message))
         {
             return;
         }
@@ -491,6 +448,8 @@ impl Node {
         if let Err(error) = written {
             tracing::warn!(%error, pod = pod.name_any(), "a pod that must wait was not told");
         }
+        let note = Note::FailedScheduling { message: message.clone() };
+        self.shared.recorder.note(pod, &note, self.shared.now()).await;
     }
 
     /// Once, after the first list: what belongs to nobody is removed.
@@ -515,6 +474,15 @@ impl Node {
     }
 }
 
+/// What a pod's containers call their machine.
+pub(crate) fn hostname(pod: &Pod) -> String {
+    let own = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
+    let name = own.filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name_any());
+    // As a kubelet cuts it: a name that ends with a dash or a dot is none.
+    let cut = name.get(..name.floor_char_boundary(MAX_HOSTNAME_BYTES)).unwrap_or_default();
+    cut.trim_end_matches(['-', '.']).to_owned()
+}
+
 /// What a pod needs; `None`: nothing.
 fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
     let deleting = pod.metadata.deletion_timestamp.is_some();
@@ -531,24 +499,6 @@ fn work(pod: &Pod, run_workloads: bool) -> Option<Work> {
     let pretended =
         matches!(controller.map(|c| c.kind.as_str()), Some("ReplicaSet" | "StatefulSet" | "DaemonSet"));
     Some(if pretended && !run_workloads { Work::Pretend } else { Work::Run })
-}
-
-/// Why a pod cannot be placed here, in the scheduler's words.
-fn unschedulable(pod: &Pod, node: &str, full: bool) -> Option<(&'static str, String)> {
-    let spec = pod.spec.as_ref()?;
-    if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        return Some((
-            "SchedulingGated",
-            "Scheduling is blocked due to non-empty scheduling gates".to_owned(),
-        ));
-    }
-    let labels = machine::labels(node);
-    let matches = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-    if !spec.node_selector.iter().flatten().all(matches) {
-        let message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
-        return Some(("Unschedulable", message.to_owned()));
-    }
-    full.then(|| ("Unschedulable", "0/1 nodes are available: 1 Too many pods.".to_owned()))
 }
 
 #[cfg(test)]
@@ -592,19 +542,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_be_placed_is_told_in_the_schedulers_words() {
-        let reason = |spec: serde_json::Value, full| {
-            unschedulable(&pod(json!({"metadata": {}, "spec": spec})), "n", full)
-        };
-        assert_eq!(reason(json!({"containers": []}), false), None);
-        assert_eq!(
-            reason(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "n"}}), false),
-            None
-        );
-        let gated = reason(json!({"containers": [], "schedulingGates": [{"name": "x"}]}), false);
-        assert_eq!(gated.unwrap().0, "SchedulingGated");
-        let elsewhere = reason(json!({"containers": [], "nodeSelector": {"disk": "ssd"}}), false);
-        assert!(elsewhere.unwrap().1.contains("didn't match"));
-        assert!(reason(json!({"containers": []}), true).unwrap().1.contains("Too many pods"));
+    fn a_pod_may_name_its_host_and_a_long_name_is_cut() {
+        assert_eq!(hostname(&pod(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}))), "p");
+        let own = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "hostname": "job-0"}});
+        assert_eq!(hostname(&pod(own)), "job-0");
+        let long = format!("{}-{}", "a".repeat(62), "b".repeat(9));
+        assert_eq!(hostname(&pod(json!({"metadata": {"name": long}}))), "a".repeat(62));
     }
 }

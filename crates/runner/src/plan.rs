@@ -184,7 +184,9 @@ fn whole_env(
     identity: &Identity,
     values: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let home = identity.home.clone().map(|home| ("HOME".to_owned(), home));
+    // Who has no line in an image's accounts is at home nowhere in it.
+    let nowhere = image.unpacked().map(|_| "/".to_owned());
+    let home = identity.home.clone().or(nowhere).map(|home| ("HOME".to_owned(), home));
     let runtime = context.runtime.iter().cloned().chain(home);
     let fit = |(name, value): &(String, String)| !name.is_empty() && !(name.clone() + value).contains('\0');
     runtime.chain(image.env().into_iter().filter(fit)).chain(values).collect()

@@ -28,12 +28,20 @@ pub(crate) struct Ready {
     pub(crate) read_only: bool,
 }
 
-/// Sets up a pod's volumes under `directory`; doing it again refreshes files and keeps what containers wrote. `group`:
-/// the machine's number of the group that they are given to.
+/// Whom volumes are given to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gift {
+    /// The machine's number of a group.
+    pub(crate) group: u32,
+    /// Claims that lie here are ours to give; others are somebody's own directories.
+    pub(crate) claims: PathBuf,
+}
+
+/// Sets up a pod's volumes under `directory`; doing it again refreshes files and keeps what containers wrote.
 pub(crate) fn set_up(
     directory: &Path,
     plans: &BTreeMap<String, VolumePlan>,
-    group: Option<u32>,
+    gift: Option<&Gift>,
 ) -> io::Result<BTreeMap<String, Ready>> {
     let mut ready = BTreeMap::new();
     for (name, plan) in plans {
@@ -56,10 +64,14 @@ pub(crate) fn set_up(
             }
             VolumePlan::Host(path) => Ready { source: path.clone(), read_only: false },
         };
-        // The machine's own directories stay as they are, as in Kubernetes.
-        let given = !matches!(plan, VolumePlan::Host(_));
-        if let Some(group) = group.filter(|_| given) {
-            give(&volume, Gid::from_raw(group))?;
+        let ours = |gift: &&Gift| match plan {
+            VolumePlan::Empty | VolumePlan::Files(_) => true,
+            VolumePlan::Claim { directory, .. } => directory.starts_with(&gift.claims),
+            // The machine's own directories stay as they are, as in Kubernetes.
+            VolumePlan::Host(_) => false,
+        };
+        if let Some(gift) = gift.filter(ours) {
+            give(&volume, Gid::from_raw(gift.group))?;
         }
         ready.insert(name.clone(), volume);
     }
@@ -162,6 +174,7 @@ mod tests {
         let plans = BTreeMap::from([
             ("e".to_owned(), VolumePlan::Empty),
             ("f".to_owned(), VolumePlan::Files(vec![file])),
+            ("own".to_owned(), VolumePlan::Claim { directory: home.path().join("own"), read_only: false }),
         ]);
         let ready = set_up(&volumes, &plans, None).unwrap();
         let deep = ready["e"].source.join("deep");
@@ -169,12 +182,15 @@ mod tests {
         fs::write(deep.join("f"), "").unwrap();
         fs::set_permissions(deep.join("f"), fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink(&outside, deep.join("link")).unwrap();
-        set_up(&volumes, &plans, Some(group)).unwrap();
+        fs::set_permissions(&ready["own"].source, fs::Permissions::from_mode(0o700)).unwrap();
+        let gift = Gift { group, claims: home.path().join("claims") };
+        set_up(&volumes, &plans, Some(&gift)).unwrap();
         let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(ready["e"].source.clone()), 0o2777);
         assert_eq!(mode(deep.clone()) & 0o2770, 0o2770);
         assert_eq!(mode(deep.join("f")), 0o660);
         assert_eq!(mode(ready["f"].source.join("f")), 0o440);
         assert_eq!(mode(outside), 0o600);
+        assert_eq!(mode(ready["own"].source.clone()), 0o700);
     }
 }

@@ -20,23 +20,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::events::Note;
-use crate::life::{Exit, Life, State, Step, StopReason};
+use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
 use crate::node::Shared;
-use crate::order;
 use crate::plan::Launch;
 use crate::process::Handle;
 use crate::records::{Record, Records};
 use crate::status;
 
 mod start;
+mod words;
 
-/// A kubelet's limit for a termination message.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 4096;
-/// A kubelet's limits for a termination message taken from the log.
-const MAX_FALLBACK_BYTES: usize = 2048;
-const MAX_FALLBACK_LINES: u64 = 80;
-/// Shorter secrets are not masked: a message full of stars for every `1` in it helps nobody.
-const MIN_MASKED_BYTES: usize = 4;
+pub(crate) use words::MAX_MESSAGE_BYTES;
+
 /// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
 const GONE_GRACE: SignedDuration = SignedDuration::from_secs(1);
 /// Retries of writes start here and double (I9).
@@ -126,6 +121,9 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        for container in self.life.containers.iter().filter(|c| self.will_run_again(c)) {
+            self.shared.logs.run_is_over(&self.uid, &container.name);
+        }
         if self.bind().await == Known::Gone {
             return;
         }
@@ -288,15 +286,22 @@ impl Worker {
             id: self.id(index),
         };
         self.ended(index, exit);
-        let again = self.life.containers.get(index).filter(|c| match &c.state {
-            State::Exited(exit) => self.life.again(c, exit),
-            State::Running { .. } | State::Waiting { .. } => false,
-        });
+        let again = self.life.containers.get(index).filter(|c| self.will_run_again(c));
+        if again.is_some() {
+            self.shared.logs.run_is_over(&self.uid, &name);
+        }
         if let Some((delay, container)) =
             again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
         {
             let message = status::back_off_message(&self.pod, container, delay.as_secs());
             self.note(Note::BackOff { message }).await;
+        }
+    }
+
+    fn will_run_again(&self, container: &ContainerLife) -> bool {
+        match &container.state {
+            State::Exited(exit) => self.life.again(container, exit),
+            State::Running { .. } | State::Waiting { .. } => false,
         }
     }
 
@@ -316,35 +321,6 @@ impl Worker {
         if let Err(error) = self.records.write(&container.name, &record) {
             tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
         }
-    }
-
-    /// What a container that runs in its turn leaves for those after it: its exit code, and files. `None`: nobody asked
-    /// for a report.
-    async fn report(&self, name: &str, launch: &Launch, code: u8) -> Option<(u8, Option<String>)> {
-        let order = self.life.order.clone()?;
-        let (volumes, name) = (self.shared.home(&self.uid).join("volumes"), name.to_owned());
-        let secrets = launch.secrets.clone();
-        let told = tokio::task::spawn_blocking(move || {
-            if let Err(error) = order::leave_exit_code(&volumes, &order, &name, code) {
-                tracing::warn!(%error, container = name, "an exit code cannot be left for the next container");
-            }
-            order.report.map(|report| order::report(&volumes, &report, &|text| masked(text, &secrets)))
-        });
-        match told.await.ok()?? {
-            Ok(message) => Some((code, message)),
-            Err(error) => Some((code.max(1), Some(error.to_string()))),
-        }
-    }
-
-    /// The termination message: what the container left at its path, or the end of its log.
-    async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
-        let file = tokio::fs::read(self.message_path(name)).await.unwrap_or_default();
-        let start = file.len().saturating_sub(MAX_MESSAGE_BYTES);
-        let mut text = String::from_utf8_lossy(file.get(start..).unwrap_or_default()).into_owned();
-        if text.is_empty() && launch.fallback_to_logs && code != 0 {
-            text = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, MAX_FALLBACK_BYTES).await;
-        }
-        Some(masked(text, &launch.secrets)).filter(|text| !text.is_empty())
     }
 
     async fn bind(&mut self) -> Known {
@@ -523,12 +499,6 @@ fn signal_named(name: &str) -> Option<Signal> {
     number.or_else(|| full().parse().ok())
 }
 
-/// Captured output never shows a secret that the container was given (I6).
-fn masked(text: String, secrets: &[String]) -> String {
-    let worth = secrets.iter().filter(|secret| secret.len() >= MIN_MASKED_BYTES);
-    worth.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -549,16 +519,10 @@ mod tests {
         let locked = home.path().join("a/locked");
         std::fs::create_dir_all(locked.join("deep")).unwrap();
         std::os::unix::fs::symlink("/", locked.join("link")).unwrap();
-        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
         open_up(&home.path().join("a")).unwrap();
         remove_dir(&home.path().join("a")).unwrap();
         assert!(!home.path().join("a").exists());
         remove_dir(&home.path().join("a")).unwrap();
-    }
-
-    #[test]
-    fn captured_words_hold_no_secret() {
-        let secrets = ["not-a-real-secret".to_owned(), "1".to_owned()];
-        assert_eq!(masked("1: not-a-real-secret!".to_owned(), &secrets), "1: ***!");
     }
 }

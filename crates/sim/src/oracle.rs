@@ -9,6 +9,7 @@ use std::fmt;
 use pawl_api::git::{branch, workflow};
 use pawl_api::k8s::{JOB, LEASE, SECRET};
 use pawl_api::meta::{Kind, phase};
+use pawl_api::remedy::annotations::MEMORY;
 use pawl_apiserver::ChangeType;
 use pawl_integrations::github::fake::{Applied, Effect};
 use pawl_machines::apply::EVENT;
@@ -158,7 +159,9 @@ fn timeless(value: &Value) -> Value {
             fields
                 .iter()
                 .filter(|(name, _)| !is_time(name))
-                .map(|(name, value)| (name.clone(), timeless(value)))
+                .map(|(name, value)| {
+                    (name.clone(), remembered(name, value).unwrap_or_else(|| timeless(value)))
+                })
                 .collect(),
         ),
         Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
@@ -166,11 +169,26 @@ fn timeless(value: &Value) -> Value {
     }
 }
 
+/// What a target remembers stands in an annotation, with its times.
+fn remembered(field: &str, value: &Value) -> Option<Value> {
+    let text = value.as_str().filter(|_| field == MEMORY)?;
+    serde_json::from_str(text).ok().map(|memory| timeless(&memory))
+}
+
 fn is_time(field: &str) -> bool {
     field.ends_with("Time")
         || field.ends_with("Timestamp")
         || field.ends_with("At")
-        || matches!(field, "resourceVersion" | "managedFields" | "time")
+        || matches!(
+            field,
+            "resourceVersion"
+                | "managedFields"
+                | "time"
+                | "deadline"
+                | "duration"
+                | "executionTimeBeforeFailure"
+                | "naturalLanguageSummary"
+        )
 }
 
 /// All oracles that look at a settled world.

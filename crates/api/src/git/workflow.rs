@@ -26,6 +26,9 @@ pub const TEMPLATE_FOUND: &str = "TemplateFound";
 /// `spec.suspend` becomes then.
 pub const HELD: &str = "pawl.dev/held";
 
+/// On a held Job, as a label: the UID of the Repository of whose places it takes one.
+pub const HELD_FOR: &str = "pawl.dev/held-for";
+
 /// On a Job: the id of the check run that was made before it.
 pub const CHECK_RUN: &str = "terrakojo.io/check-run-id";
 

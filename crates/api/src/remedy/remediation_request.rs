@@ -293,6 +293,7 @@ impl Phase for RemediationPhase {
     const FIRST: &'static [Self] = &[
         Self::Pending,
         Self::Executing,
+        Self::Blocked,
         Self::Completed,
         Self::Failed,
         Self::TimedOut,

@@ -17,8 +17,11 @@ use crate::verbs::Core;
 /// Which part of a container's output is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRequest {
+    pub pod: String,
     pub pod_uid: String,
     pub container: String,
+    /// Why the container has not started, where its status says so.
+    pub waiting: Option<String>,
     /// Go on until the container ends.
     pub follow: bool,
     /// The run before the last restart.
@@ -32,7 +35,7 @@ pub struct LogRequest {
 
 /// Whoever keeps the output of containers.
 pub trait PodLogs: Send + Sync + fmt::Debug {
-    /// The output, or why there is none in words that follow "container … in pod …".
+    /// The output, or a sentence that says why there is none.
     fn open(&self, request: LogRequest) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, String>>;
 }
 
@@ -75,6 +78,8 @@ fn read(core: &Core, namespace: &str, name: &str, query: &str) -> Result<LogRequ
         return Err(Status::unprocessable("at most one of sinceTime or sinceSeconds may be specified"));
     }
     Ok(LogRequest {
+        pod: name,
+        waiting: waiting(&pod, &container),
         pod_uid: pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
         container,
         follow: query.flag("follow").unwrap_or_default(),
@@ -97,7 +102,7 @@ fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, Sta
     match asked.filter(|asked| !asked.is_empty()) {
         Some(asked) if all.iter().chain(&init).any(|known| known == asked) => Ok(asked.to_owned()),
         Some(asked) => Err(Status::bad_request(format!("container {asked} is not valid for pod {name}"))),
-        None if all.len() == 1 && init.is_empty() => Ok(all.remove(0)),
+        None if all.len() == 1 => Ok(all.remove(0)),
         None => Err(Status::bad_request(format!(
             "a container name must be specified for pod {name}, choose one of: [{}]{}",
             all.join(" "),
@@ -108,6 +113,15 @@ fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, Sta
             },
         ))),
     }
+}
+
+/// Why a container waits, as its status tells.
+fn waiting(pod: &Value, container: &str) -> Option<String> {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let mut all =
+        lists.iter().flat_map(|list| pod.pointer(list).and_then(Value::as_array).into_iter().flatten());
+    let status = all.find(|status| status.get("name").and_then(Value::as_str) == Some(container))?;
+    status.pointer("/state/waiting/reason").and_then(Value::as_str).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -138,6 +152,19 @@ mod tests {
             ("b", true, true, Some(3))
         );
         assert!(!log.pod_uid.is_empty());
+    }
+
+    #[test]
+    fn the_only_container_is_meant_whatever_ran_before_it() {
+        let pod = serde_json::json!({
+            "spec": {"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]},
+            "status": {"initContainerStatuses": [{"name": "i", "state": {"running": {}}}],
+                "containerStatuses": [{"name": "a", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+        });
+        assert_eq!(container(&pod, "p", None).unwrap(), "a");
+        assert_eq!(container(&pod, "p", Some("i")).unwrap(), "i");
+        assert_eq!(waiting(&pod, "a").as_deref(), Some("PodInitializing"));
+        assert_eq!((waiting(&pod, "i"), waiting(&pod, "absent")), (None, None));
     }
 
     #[test]

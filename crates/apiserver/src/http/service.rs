@@ -66,10 +66,9 @@ impl Service {
         let Some(logs) = &self.logs else {
             return whole(refusal(&Status::bad_request("this server keeps no container output")));
         };
-        let container = request.container.clone();
         match logs.open(request).await {
             Ok(output) => stream(output, "text/plain"),
-            Err(why) => whole(refusal(&Status::bad_request(format!("container {container:?}: {why}")))),
+            Err(why) => whole(refusal(&Status::bad_request(why))),
         }
     }
 

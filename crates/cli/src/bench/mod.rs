@@ -3,14 +3,20 @@
 //! | file | question |
 //! |---|---|
 //! | `api` | what is measured of an API server, and on which objects? |
+//! | `audit` | how fast does the ledger take rows, and how fast are they found again? |
+//! | `deploy` | how fast does the deploy door run Installations and items? |
 //! | `client` | how does a request reach the server at the least cost to the machine both share? |
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
 //! | `process` | what did the server's process use? |
 //! | `report` | how are the rows told? |
+//! | `git` | how fast does a push become concluded check runs, and what does that cost? |
 
 mod api;
+mod audit;
 mod client;
+mod deploy;
+mod git;
 mod load;
 mod process;
 mod report;
@@ -28,12 +34,28 @@ pub(crate) struct Args {
 enum What {
     /// Measure any Kubernetes API server: writes, reads, lists, watches, and what they cost it.
     Api(api::Args),
+    /// Measure the git door: pushes, Workflows, check runs, and what they cost the controllers.
+    Git(git::Args),
+    /// What `bench git` starts beside itself.
+    #[command(hide = true)]
+    Controllers(git::controllers::Args),
+    /// Measure the deploy door: Installations, wide Executions, full namespaces.
+    Deploy(deploy::Args),
+    /// Measure the audit ledger: appending, queries, verification.
+    Audit(audit::Args),
 }
 
-/// Runs on one thread: client and server share the machine, and what the client does not use the server can.
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match &args.what {
-        What::Api(args) => runtime.block_on(api::run(args, say)),
+        // On one thread: client and server share the machine, and what the client does not use the server can.
+        What::Api(args) => one_thread()?.block_on(api::run(args, say)),
+        What::Audit(args) => one_thread()?.block_on(audit::run(args, say)),
+        What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
+        What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
+}
+
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

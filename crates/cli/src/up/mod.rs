@@ -9,6 +9,7 @@
 mod demo;
 mod identity;
 mod kubeconfig;
+pub(crate) mod plane;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,16 +22,18 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
-use pawl_apiserver::{LogRequest, Options, PodLogs, RealEnv, Server};
-use pawl_engine::{Engine, Stopped};
+use pawl_apiserver::{LogRequest, PodLogs};
+use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
-use pawl_machines::cluster::service_account::RootCertificates;
 use pawl_machines::machine::AnyMachine;
-use pawl_runner::Runner;
+use pawl_runner::{Runner, logs};
 
+use self::plane::Plane;
 use crate::bundles::Bundles;
+use crate::ports::Ports;
+use crate::stop::Stop;
 use crate::terminal::Say;
-use crate::{doors, logging, ports, stop, webhook};
+use crate::{audit_keeping, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -47,9 +50,14 @@ pub(crate) struct Args {
     /// in the data directory.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
-    /// Start with a sample to watch.
+    /// Start with a sample to watch: a repository on a GitHub of its own, in this process. See `pawl demo`.
     #[arg(long)]
     demo: bool,
+    /// Serve /healthz, /readyz and /metrics here.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
     #[command(flatten)]
@@ -59,52 +67,36 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
     logging::start(&args.logging, "warn")?;
-    let directory = prepare(&args.data_dir)?;
-    let store = directory.join("store");
-    let server = Server::open(&store, Arc::new(RealEnv), Options::default())
-        .with_context(|| format!("--data-dir {}", args.data_dir.display()))?;
-    for crd in pawl_api::crds::all() {
-        let name = crd.metadata.name.clone().unwrap_or_default();
-        server
-            .install_crd(serde_json::to_value(crd)?)
-            .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
-    }
-    for crd in pawl_api::tekton::crds::all() {
-        server.install_crd(crd).map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
-    }
-    let listener = tokio::net::TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("--listen {}: cannot be bound", args.listen))?;
-    let address = listener.local_addr()?;
-    let identity = identity::Identity::load_or_make(&directory, address.ip())?;
-    let kubeconfig = args.write_kubeconfig.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
-    kubeconfig::write(&kubeconfig, address, &identity)?;
-
-    let server = server.with_access(identity.access()?);
-    let client = kube::Client::new(server.service(), "default");
-    let certificate = RootCertificates { certificate: identity.ca_pem().trim().to_owned() };
+    let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
+    let (address, client) = (plane.address, plane.client());
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
-    let bundles = Bundles { directory: directory.join("images") };
+    let kept = args.audit.start(Some(&plane.directory))?;
+    let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
+    let bundles = Bundles { directory: images.clone() };
+    let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
+    let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))
-        .machine(AnyMachine::new(certificate))
+        .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
-        .outside(ports::of(&client, transport::https()?, Some(bundles)))
+        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ledger(kept.ledger())
         .build()?;
+    ports.measure(engine.metrics());
     let own = std::env::current_exe().context("find this executable")?;
-    let mut options = pawl_runner::Options::new(directory.join("runner"), own);
-    options.images = args.images.unwrap_or_else(|| directory.join("images"));
+    let mut options = pawl_runner::Options::new(plane.directory.join("runner"), own);
+    options.images = images;
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(client.clone(), options);
 
     let stopping = stop::requested()?;
-    let deliveries = args.webhook.start(&engine, &client, stopping.clone()).await?;
-    let served = tokio::spawn(pawl_apiserver::serve(
-        listener,
-        server.clone().with_logs(Arc::new(LogsOf(runner.logs()))),
-        Some(identity.tls()?),
-        stopping.clone().wait(),
-    ));
+    let deliveries = args.webhook.start(&engine, &client, SYSTEM_NAMESPACE, stopping.clone()).await?;
+    let measured = match args.metrics {
+        Some(address) => Some(measure(address, &engine, stopping.clone()).await?),
+        None => None,
+    };
+    let kubeconfig = plane.kubeconfig.clone();
+    let served = tokio::spawn(plane.serve(Some(Arc::new(LogsOf(runner.logs()))), stopping.clone()));
     let ran = tokio::spawn(runner.run(stopping.clone().wait()));
     let looped = tokio::spawn({
         let (engine, stopping) = (engine.clone(), stopping.clone());
@@ -115,8 +107,11 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Some(webhook::Served { address, .. }) = &deliveries {
         say.line(&format!("  webhook     http://{address}/webhook"));
     }
+    if let Some(address) = measured {
+        say.line(&format!("  metrics     http://{address}/metrics"));
+    }
     if args.demo {
-        demo::start(&client, say).await?;
+        demo::start(&client, &engine, &args.data_dir, stopping.clone(), say).await?;
     }
     stopping.wait().await;
     say.line("stopping …");
@@ -124,7 +119,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if let Stopped::Cut { unfinished } = looped.await? {
         tracing::warn!(unfinished, "stopped with plans unfinished; the next start goes on");
     }
-    served.await?.context("the API server")?;
+    kept.close().await;
+    served.await??;
     if let Some(deliveries) = deliveries {
         deliveries.ended.await?.context("the webhook server")?;
     }
@@ -143,6 +139,15 @@ fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Insta
     ));
 }
 
+/// Serves the loop's counters; where, in case any port would do.
+async fn measure(address: SocketAddr, engine: &Engine, stopping: Stop) -> anyhow::Result<SocketAddr> {
+    let bound = tokio::net::TcpListener::bind(address).await;
+    let listener = bound.with_context(|| format!("--metrics {address}: cannot be bound"))?;
+    let address = listener.local_addr()?;
+    tokio::spawn(health::serve(listener, engine.clone(), stopping.wait()));
+    Ok(address)
+}
+
 /// Where the locks are kept.
 pub(crate) async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
     let api: kube::Api<pawl_api::k8s::Namespace> = kube::Api::all(client.clone());
@@ -154,23 +159,15 @@ pub(crate) async fn make_namespace(client: &kube::Client, name: &str) -> anyhow:
     }
 }
 
-/// The data directory, private to its owner: it holds keys and whatever people store.
-fn prepare(path: &Path) -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let failed = || format!("--data-dir {}: cannot be made", path.display());
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(failed)?;
-    path.canonicalize().with_context(failed)
-}
-
 /// The runner's logs, as the API server asks for them.
 #[derive(Debug)]
 struct LogsOf(pawl_runner::Logs);
 
 impl PodLogs for LogsOf {
     fn open(&self, request: LogRequest) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, String>> {
-        let logs = self.0.clone();
+        let kept = self.0.clone();
         Box::pin(async move {
-            let LogRequest { pod_uid, container, follow, previous, timestamps, .. } = request;
+            let LogRequest { pod, pod_uid, container, waiting, follow, previous, timestamps, .. } = request;
             let options = pawl_runner::LogOptions {
                 follow,
                 previous,
@@ -180,12 +177,30 @@ impl PodLogs for LogsOf {
                 since_time: request.since_time,
                 limit_bytes: request.limit_bytes,
             };
-            let output = logs.open(&pod_uid, &container, options).await.map_err(|error| error.to_string())?;
+            let output = kept.open(&pod_uid, &container, options).await;
+            let output = output.map_err(|error| no_output(&error, &pod, waiting.as_deref()))?;
             // A file that cannot be read further ends the answer; the reason is in Pawl's own log.
             let output = output.filter_map(|chunk| async move {
                 chunk.inspect_err(|error| tracing::warn!(%error, "a container's output cannot be read")).ok()
             });
             Ok(output.boxed())
         })
+    }
+}
+
+/// Why there is no output, in a kubelet's words where it has any: the runner knows pods by their UIDs, people by name.
+fn no_output(error: &logs::Error, pod: &str, waiting: Option<&str>) -> String {
+    match (error, waiting) {
+        (logs::Error::NoPrevious { container, .. }, _) => {
+            format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
+        }
+        (logs::Error::NotStarted { container, .. }, Some(reason)) => {
+            format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}")
+        }
+        (logs::Error::NotStarted { container, .. }, None) => format!(
+            "container \"{container}\" in pod \"{pod}\" has no output: it has not started, or it is a Deployment's, \
+             StatefulSet's or DaemonSet's, whose pods are said to run here without a process"
+        ),
+        (logs::Error::Read { .. }, _) => error.to_string(),
     }
 }

@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
 
+mod containers;
+mod demo;
+mod kubectl;
 mod match_paths;
 mod run;
+mod tekton;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

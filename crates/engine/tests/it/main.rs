@@ -11,9 +11,11 @@
 mod asking;
 mod cluster;
 mod conformance;
+mod deploying;
 mod lab;
 mod leading;
 mod looping;
+mod recording;
 #[path = "../../../apiserver/tests/it/replay.rs"]
 mod replay;
 mod watching;

@@ -1,4 +1,4 @@
-//! The client and the port against the fake GitHub, both held to GitHub's own description.
+//! The client and the port against the fake GitHub, both held to GitHub's own description; and the port to clusters.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,7 +8,9 @@
     reason = "these are tests: what is not as expected is to stop them"
 )]
 
+mod alerts;
 mod authenticating;
+mod cluster;
 mod deliveries;
 mod examples;
 mod ground;
@@ -16,5 +18,6 @@ mod limits;
 mod port;
 mod reading;
 mod reporting;
+mod restart;
 mod socket;
 mod webhook;

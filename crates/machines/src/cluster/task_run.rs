@@ -309,14 +309,29 @@ impl Round<'_> {
 
     /// Ends what runs, then the run.
     fn stop(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
-        let pod = self.status.pod_name.clone().unwrap_or_default();
-        steps::terminate(&mut self.status.steps, &verdict.reason, &pod, self.now);
-        let deletes: Vec<Step> = self.observed.live_pods().map(delete).collect();
+        let me = &self.observed.me;
+        let name = pod::name(me.name(), self.attempt());
+        let mut first: Vec<Step> = Vec::new();
+        match self.observed.pod(&name) {
+            Some(pod) => {
+                self.status.pod_name = Some(name.clone());
+                if let (Known::Task { spec, .. }, Ok(pod)) = (&self.observed.task, pod.parse::<Pod>()) {
+                    self.status.steps = Sight::new(&pod, spec).states(self.now);
+                }
+            }
+            // What is not seen may be there all the same: then it is to be seen first.
+            None => {
+                let key = Key::new(me.namespace(), &name);
+                first.push(Step::ConfirmGone(Reference { kind: POD, key, uid: String::new() }));
+            }
+        }
+        steps::terminate(&mut self.status.steps, &verdict.reason, &name, self.now);
+        first.extend(self.observed.live_pods().map(delete));
         let mut plan = match verdict.reason.as_str() {
             "TaskRunCancelled" => self.refuse(verdict),
             _ => self.end(verdict),
         };
-        plan.steps.splice(0..0, deletes);
+        plan.steps.splice(0..0, first);
         plan
     }
 

@@ -14,36 +14,45 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::deploy::deploy_item::{DeployerInformation, KIND};
 use pawl_api::deploy::{
-    DeployItem, DeployItemPhase, DeployItemStatus, EXPORT_KEY, FINALIZER, annotations, execution, labels,
-    target, types,
+    DeployItem, DeployItemPhase, DeployItemStatus, FINALIZER, annotations, execution, labels, target, types,
 };
-use pawl_api::k8s::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SECRET};
+use pawl_api::git::workflow::WAITS_FOR;
+use pawl_api::k8s::{
+    CUSTOM_RESOURCE_DEFINITION, JOB, NAMESPACE, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT,
+};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Kind, Reason, Target, names};
-use serde_json::{Map, Value, json};
+use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
+use serde_json::{Map, Value};
 
+use self::locking::{Locks, Taken, Turn};
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
-use super::{manifest, mock};
+use super::{container, export_secret, manifest, mock};
+use crate::audit::{self, Entry, Teller};
 use crate::backoff;
 use crate::lifecycle::{self, Lifecycle};
+use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
-use crate::outside::Call;
-use crate::plan::{Adopt, Note, Part, Plan, Step, Waiting, Wake};
+use crate::outside::{Answers, Call};
+use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
+
+mod locking;
 
 /// The wait before a failed try is repeated within a job: it doubles from here …
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// … to here, well below the ten minutes that a job has by default.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
+
+/// What Pawl's own image is called where nobody says otherwise.
+pub const OWN_IMAGE: &str = concat!("pawl:", env!("CARGO_PKG_VERSION"));
 
 /// Runs the items of our own deployers.
 #[derive(Clone, Debug)]
@@ -52,11 +61,13 @@ pub struct DeployItems {
     pub identity: Cow<'static, str>,
     /// Items here may deploy what belongs to no namespace.
     pub system_namespace: Cow<'static, str>,
+    /// The image of Pawl itself, for what runs beside the images of container items.
+    pub image: Cow<'static, str>,
 }
 
 impl Default for DeployItems {
     fn default() -> Self {
-        Self { identity: "pawl".into(), system_namespace: "pawl-system".into() }
+        Self { identity: "pawl".into(), system_namespace: "pawl-system".into(), image: OWN_IMAGE.into() }
     }
 }
 
@@ -65,6 +76,7 @@ impl Default for DeployItems {
 enum Deployer {
     Mock,
     Manifest,
+    Container,
 }
 
 impl Deployer {
@@ -72,6 +84,7 @@ impl Deployer {
         match type_ {
             types::MOCK => Some(Self::Mock),
             types::MANIFEST => Some(Self::Manifest),
+            types::CONTAINER => Some(Self::Container),
             _ => None,
         }
     }
@@ -80,6 +93,7 @@ impl Deployer {
         match self {
             Self::Mock => "mock",
             Self::Manifest => "manifest",
+            Self::Container => "container",
         }
     }
 }
@@ -95,7 +109,10 @@ pub(super) struct Work {
     /// What the item exports once it is deployed.
     pub(super) export: Option<Value>,
     pub(super) waiting: Vec<Waiting>,
+    pub(super) notes: Vec<Note>,
     pub(super) wake: Option<Timestamp>,
+    /// What is wrong at the moment; it may pass.
+    pub(super) trouble: Option<(Reason, String)>,
 }
 
 /// What it has come to.
@@ -110,11 +127,17 @@ pub(super) enum Come {
     Failed(Reason, String),
     /// It cannot succeed as it is.
     Hopeless(Reason, String),
+    /// What was deployed can never be taken down: the item goes, and the loss is told (I5).
+    Lost(String),
 }
 
 impl Work {
     pub(super) fn come(come: Come) -> Self {
         Self { come, ..Self::default() }
+    }
+
+    pub(super) fn trouble(reason: Reason, message: String) -> Self {
+        Self { trouble: Some((reason, message)), ..Self::default() }
     }
 }
 
@@ -131,9 +154,14 @@ pub struct Observed {
     export: Option<Arc<Object>>,
     /// What a manifest item looks at.
     manifest: Option<manifest::Facts>,
+    /// What a container item looks at.
+    container: Option<container::Facts>,
+    locks: Locks,
+    pub(super) answers: Arc<Answers>,
     /// A step that was refused for good.
     refused: Option<String>,
     identity: String,
+    system_namespace: String,
 }
 
 impl Machine for DeployItems {
@@ -152,6 +180,8 @@ impl Machine for DeployItems {
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
                 Watch::other(CUSTOM_RESOURCE_DEFINITION, |_, _| Vec::new()),
                 Watch::owned(SECRET),
+                Watch::other(KIND, |_, _| Vec::new()).by_labels(&[WAITS_FOR]),
+                Watch::other(LEASE, locking::of_the_lock).by_labels(&[UNIT]),
             ]
             .into_iter()
             .chain(manifest::WATCHED.iter().map(deployed))
@@ -163,8 +193,18 @@ impl Machine for DeployItems {
                 Write::status(KIND),
                 Write::finalizers(KIND),
                 Write::main(SECRET, &["create", "patch"]),
+                Write::main(LEASE, &["create", "delete", "patch"]),
+                Write::main(JOB, &["create", "delete", "patch"]),
+                // What a Job of ours needs to bring things out; `get` tells our own from somebody else's (I1).
+                Write::main(SERVICE_ACCOUNT, &["create", "get"]),
+                Write::main(ROLE, &["create", "get"]),
+                Write::main(ROLE_BINDING, &["create", "get"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, item: &DeployItem) -> Option<Vec<Entry>> {
+        Some(audit::deploy::deploy_item(tell, item.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, item: &Arc<DeployItem>) -> Observed {
@@ -172,9 +212,18 @@ impl Machine for DeployItems {
         let beside = |name: &str| Key::new(me.namespace(), name);
         let wanted = item.spec.target.as_ref();
         let deployer = Deployer::of(&item.spec.type_);
-        let facts = || manifest::observe(view, &me, item, &self.system_namespace);
+        let working = item_job::running(item.status.as_ref()).is_some();
+        let facts = || manifest::observe(input, item, &self.system_namespace);
+        let manifest = (working && deployer == Some(Deployer::Manifest)).then(facts);
+        let facts = || container::observe(view, &me, item, &self.image);
+        let container = (deployer == Some(Deployer::Container)).then(facts);
+        let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
         Observed {
-            manifest: (deployer == Some(Deployer::Manifest)).then(facts),
+            locks: Locks::observe(view, &self.system_namespace, &me, acts_on),
+            answers: Arc::clone(input.answers),
+            system_namespace: self.system_namespace.clone().into_owned(),
+            manifest,
+            container,
             deployer,
             parent: Parent::of(view, &me, &execution::KIND),
             target_there: wanted
@@ -194,7 +243,7 @@ impl Machine for DeployItems {
             Lifecycle::Run => run(observed, deployer, now),
             Lifecycle::CleanUp => {
                 if observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true") {
-                    return release(Reason::DeleteWithoutUninstall, "only the object was removed");
+                    return release(observed, Reason::DeleteWithoutUninstall, "only the object was removed");
                 }
                 run(observed, deployer, now)
             }
@@ -207,7 +256,15 @@ fn run(observed: &Observed, deployer: Deployer, now: Timestamp) -> Plan<DeployIt
     let status = observed.item.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
     if jobs.running().is_none() {
-        return begin(observed, &status, jobs, now);
+        // A job that was ended from outside may have left something running.
+        let stop = observed.container.as_ref().map(container::Facts::stop).unwrap_or_default();
+        if !stop.is_empty() {
+            return Plan { steps: stop, ..Plan::rest() };
+        }
+        // Nothing of it acts any more: what it held is free.
+        let mut plan = begin(observed, &status, jobs, now);
+        plan.steps.splice(0..0, observed.locks.free());
+        return plan;
     }
     let flow = Flow::of(&observed.me, status.phase);
     match status.phase {
@@ -269,15 +326,39 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
         item_job::succeeds(&mut status, Reason::UpToDate, message, me, now);
         return Plan::rest().status(status);
     }
-    let (execution, name) = (me.label(labels::MANAGED_BY), me.label(labels::NAME));
-    let target = Target::item(
-        me.namespace().unwrap_or_default(),
-        execution.unwrap_or("none"),
-        name.unwrap_or(me.name()),
-    );
-    status.target = target.ok().map(|target| target.to_string());
+    status.target = locking::own(me).map(|target| target.to_string());
     item_job::pick_up(&mut status, flow, &deployer, me, now);
-    Plan::rest().status(status)
+    match observed.turn(now) {
+        Turn::Yes => locked(observed, status),
+        Turn::Take(steps) => Plan { steps, ..locked(observed, status) },
+        Turn::No(taken) => waits_for_its_turn(observed, status, *taken, now),
+    }
+}
+
+/// All that it acts on is its own.
+fn locked(observed: &Observed, mut status: DeployItemStatus) -> Plan<DeployItemStatus> {
+    condition::remove(&mut status.conditions, TARGET_LOCKED);
+    let looked_at = locking::own(&observed.me).map(|target| target.to_string()).unwrap_or_default();
+    Plan::rest().status(status).gate(Gate::passed(GateName::Lock, Reason::LockAcquired, looked_at))
+}
+
+fn waits_for_its_turn(
+    observed: &Observed,
+    mut status: DeployItemStatus,
+    taken: Taken,
+    now: Timestamp,
+) -> Plan<DeployItemStatus> {
+    let Taken { target, holder, give_back, find_me } = taken;
+    // The label moves the version that a status is compared with, so it goes alone.
+    if let Some(step) = find_me {
+        return Plan { steps: give_back, ..Plan::rest() }.then(step);
+    }
+    let message = format!("{target} is held by {holder}");
+    let new = NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.clone());
+    condition::set(&mut status.conditions, new, observed.me.meta().generation, now);
+    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
+    let waiting = Waiting::Lock { target: target.to_string(), holder };
+    Plan { steps: give_back, ..Plan::rest().status(status).gate(gate).waiting(waiting) }
 }
 
 fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> Plan<DeployItemStatus> {
@@ -286,23 +367,53 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
         let why = "the last try failed".to_owned();
         return Plan::rest().waiting(Waiting::Time { at, why }).wake_at(at);
     }
+    let take = match observed.turn(now) {
+        Turn::Yes => Vec::new(),
+        Turn::Take(steps) => steps,
+        Turn::No(taken) => return waits_for_its_turn(observed, status, *taken, now),
+    };
+    // What it waited does not count.
+    if condition::remove(&mut status.conditions, TARGET_LOCKED) {
+        status.last_reconcile_time = Some(Time(now));
+    }
+    if let (Some(problem), Flow::Install) = (&observed.locks.problem, flow) {
+        return concludes(
+            observed,
+            flow,
+            status,
+            Come::Hopeless(Reason::TargetInvalid, problem.clone()),
+            now,
+        );
+    }
     let work = match (&observed.refused, deployer) {
         (Some(problem), _) => Work::come(Come::Hopeless(Reason::DeployerFailed, problem.clone())),
         (None, Deployer::Mock) => mock::work(observed, flow, &status, now),
         (None, Deployer::Manifest) => match &observed.manifest {
-            Some(facts) => manifest::work(observed, facts, flow, &status),
+            Some(facts) => manifest::work(observed, facts, flow, &status, now),
+            None => Work::default(),
+        },
+        (None, Deployer::Container) => match &observed.container {
+            Some(facts) => container::work(observed, facts, flow, &status),
             None => Work::default(),
         },
     };
-    let Work { mut steps, asks, come, provider_status, export, waiting, wake } = work;
+    let Work { mut steps, asks, come, provider_status, export, waiting, notes, wake, trouble } = work;
     if let Some(kept) = provider_status {
         status.provider_status = kept;
     }
+    if let Some((reason, message)) = trouble {
+        // Said once, however often it is tried (I12).
+        if status.last_error.as_ref().is_none_or(|last| last.message != message) {
+            item_job::went_wrong(&mut status, reason, &message, now);
+        }
+    }
     let done = matches!(come, Come::Done(_));
     if done && flow == Flow::Install {
-        if let Some(step) = export.as_ref().and_then(|export| write_export(observed, export)) {
-            steps.push(step);
-        }
+        let key = export_key(&observed.me);
+        let step = export.as_ref().and_then(|export| {
+            export_secret::write(&observed.me, &key, observed.export.as_ref(), &export.to_string())
+        });
+        steps.extend(step);
         status.export_ref =
             export.is_some().then(|| NamedRef { name: export_key(&observed.me).name, namespace: None });
     }
@@ -312,8 +423,10 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     } else {
         concludes(observed, flow, status, come, now)
     };
-    plan.steps = steps.into_iter().chain(plan.steps).collect();
+    // Nothing is done before all that it acts on is its own.
+    plan.steps = take.into_iter().chain(steps).chain(plan.steps).collect();
     (plan.asks, plan.waiting) = (asks, waiting);
+    plan.notes.extend(notes);
     plan.wake = plan.wake.earliest(wake.map_or(Wake::OnChange, Wake::At));
     plan
 }
@@ -337,7 +450,11 @@ fn concludes(
             status.phase = Some(flow.working());
             Plan::rest().status(status)
         }
-        Come::Done(message) if flow == Flow::Remove => release(Reason::Uninstalled, &message),
+        Come::Done(message) if flow == Flow::Remove => release(observed, Reason::Uninstalled, &message),
+        Come::Lost(message) => Plan {
+            notes: vec![Note::warning(Reason::CleanupIncomplete, message)],
+            ..release(observed, Reason::Uninstalled, "")
+        },
         Come::Done(message) => {
             item_job::succeeds(&mut status, Reason::Succeeded, &message, me, now);
             Plan::rest().status(status).note(Note::normal(Reason::Succeeded, message).once(once.clone()))
@@ -357,8 +474,20 @@ fn concludes(
     }
 }
 
-fn release(reason: Reason, message: &str) -> Plan<DeployItemStatus> {
-    Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned())).note(Note::normal(reason, message))
+/// The item goes, and then what it held is free. Were it the other way round, a crash in between would let it take
+/// everything again; now whoever notices that it is gone frees what is left.
+fn release(observed: &Observed, reason: Reason, message: &str) -> Plan<DeployItemStatus> {
+    let mut plan =
+        Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned())).note(Note::normal(reason, message));
+    plan.steps.extend(observed.locks.free());
+    plan
+}
+
+impl Observed {
+    fn turn(&self, now: Timestamp) -> Turn {
+        let run = self.container.as_ref().map(container::Facts::run);
+        self.locks.turn(&self.system_namespace, &self.me, run, now)
+    }
 }
 
 /// When a failed try is repeated; `None` when none failed in this job.
@@ -371,32 +500,7 @@ fn next_try(status: &DeployItemStatus) -> Option<Timestamp> {
 
 /// Where an item's exports are.
 fn export_key(me: &Object) -> Key {
-    let name = names::child(&format!("{}-export", me.name()), &[me.uid()], 8, names::MAX_SUBDOMAIN);
-    Key::new(me.namespace(), &name)
-}
-
-/// The export as a Secret (I6); `None` when it says so already.
-fn write_export(observed: &Observed, export: &Value) -> Option<Step> {
-    let key = export_key(&observed.me);
-    let data = json!({EXPORT_KEY: STANDARD.encode(export.to_string())});
-    match &observed.export {
-        None => Some(Step::Create {
-            kind: SECRET,
-            manifest: json!({
-                "metadata": {"name": key.name, "namespace": key.namespace,
-                    "ownerReferences": [observed.me.controller_reference()]},
-                "type": "Opaque", "data": data,
-            }),
-            adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
-        }),
-        Some(secret) if secret.raw().get("data") == Some(&data) => None,
-        Some(secret) => Some(Step::Patch {
-            target: secret.reference(),
-            resource_version: Some(secret.resource_version().to_owned()),
-            patch: json!({"data": data}),
-            part: Part::Main,
-        }),
-    }
+    export_secret::key(me, "export")
 }
 
 /// What an item deployed says so in its labels.

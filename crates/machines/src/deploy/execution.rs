@@ -34,6 +34,7 @@ use super::items::{self, Prepared};
 use super::job::{self, Begin, Jobs, Parent};
 use super::report::Report;
 use crate::apply::difference;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -110,6 +111,10 @@ impl Machine for Executions {
                 Write::main(SECRET, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, me: &Prepared) -> Option<Vec<Entry>> {
+        Some(audit::deploy::execution(tell, me.execution.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, prepared: &Arc<Prepared>) -> Observed {
@@ -490,5 +495,7 @@ fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod interleavings;
 #[cfg(test)]
 mod tests;

@@ -35,11 +35,12 @@ use serde_json::json;
 use super::graph::{self, Direction, Next};
 use super::job::{self, Begin, Jobs, Parent};
 use super::report::Report;
+use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
 use crate::plan::{Note, Part, Plan, Refusal, Step, Waiting};
-use crate::view::Input;
+use crate::view::{Input, View};
 
 use exports::Exported;
 use family::{Family, Member, Side, give_job, listed, patch};
@@ -117,6 +118,10 @@ impl Machine for Installations {
                 Write::main(target::KIND, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, installation: &Installation) -> Option<Vec<Entry>> {
+        Some(audit::deploy::installation(tell, installation.status.as_ref()))
     }
 
     fn observe(&self, input: &Input<'_>, installation: &Arc<Installation>) -> Observed {
@@ -460,6 +465,28 @@ fn gone(observed: &Observed) -> Plan<InstallationStatus> {
         })
         .then(Step::RemoveFinalizer(FINALIZER.to_owned()))
         .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", observed.me.key())))
+}
+
+/// For people: which other roots this one waits for.
+pub(super) fn waits_for_roots(view: &dyn View, me: &Object) -> Vec<String> {
+    let Ok(its) = me.parse::<Installation>() else { return Vec::new() };
+    let phase = its.status.as_ref().and_then(|status| status.phase);
+    if Parent::of(view, me, &KIND) != Parent::None {
+        return Vec::new();
+    }
+    if phase == Some(InstallationPhase::Init) {
+        let at_work = siblings::exporters(view, me, &its).at_work.into_iter();
+        return at_work
+            .map(|key| format!("Installation {}, which exports what it imports, to finish", key.name))
+            .collect();
+    }
+    if phase == Some(InstallationPhase::InitDelete) {
+        let importers = siblings::importers(view, me, &its).into_iter();
+        return importers
+            .map(|one| format!("Installation {}, which imports from it, to be gone", one.key.name))
+            .collect();
+    }
+    Vec::new()
 }
 
 /// An interrupted job is interrupted where it runs; when nothing of it runs any more, it is over.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pawl_api::deploy::{annotations, data_object, deploy_item, execution, installation, labels, target};
-use pawl_api::k8s::{CLUSTER_ROLE, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, NAMESPACE, SECRET};
+use pawl_api::k8s::{CLUSTER_ROLE, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, LEASE, NAMESPACE, SECRET};
 use pawl_api::meta::Kind;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::testing::{CONFIG_MAP, Cluster};
 
-pub(super) const KINDS: [Kind; 11] = [
+pub(super) const KINDS: [Kind; 12] = [
     installation::KIND,
     execution::KIND,
     deploy_item::KIND,
@@ -26,6 +26,7 @@ pub(super) const KINDS: [Kind; 11] = [
     NAMESPACE,
     DEPLOYMENT,
     CLUSTER_ROLE,
+    LEASE,
     CUSTOM_RESOURCE_DEFINITION,
 ];
 
@@ -60,12 +61,18 @@ impl Case {
     }
 
     pub(super) fn empty() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more kinds.
+    pub(super) fn with(kinds: &[Kind]) -> Self {
         let machines = vec![
             AnyMachine::new(Executions::default()),
             AnyMachine::new(DeployItems::default()),
             AnyMachine::new(Garbage),
         ];
-        Self { cluster: Cluster::of(&KINDS, ""), machines }
+        let kinds: Vec<Kind> = KINDS.iter().chain(kinds).cloned().collect();
+        Self { cluster: Cluster::of(&kinds, ""), machines }
     }
 
     pub(super) fn settle(&mut self) -> &mut Self {

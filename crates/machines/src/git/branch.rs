@@ -33,6 +33,7 @@ use super::Guards;
 use super::account::{self, NoAccount};
 use super::github::Account;
 use super::trust::{self, Trust};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -148,6 +149,10 @@ impl Machine for Branches {
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create", "get"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, branch: &Branch) -> Option<Vec<Entry>> {
+        Some(audit::git::branch(tell, branch))
     }
 
     fn observe(&self, input: &Input<'_>, branch: &Arc<Branch>) -> Observed {

@@ -3,25 +3,13 @@
 //! Nothing is asked of GitHub and nothing is decided anew but which templates a path would lead to, and that by the very
 //! code that decided it for the Branch.
 
-use std::fmt::Write as _;
-
 use pawl_api::git::{Branch, Workflow, WorkflowTemplate};
-use pawl_api::meta::gate::Verdict;
-use pawl_api::meta::{Condition, Gate};
 
 use super::matching::{self, ChangedFile};
+use crate::story::{Happened, Story};
 
 /// How much of a commit's SHA is shown: as git does.
 const SHORT_SHA: usize = 7;
-
-/// Something that happened to an object, as an Event tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happened {
-    /// For people: a time of day, or an age.
-    pub when: String,
-    pub reason: String,
-    pub note: String,
-}
 
 /// The story of one Workflow.
 pub fn workflow(name: &str, workflow: &Workflow, happened: &[Happened]) -> String {
@@ -158,66 +146,6 @@ pub fn path(
         story.item(&verdict.template, &words);
     }
     story.text
-}
-
-#[derive(Default)]
-struct Story {
-    text: String,
-}
-
-impl Story {
-    fn line(&mut self, words: std::fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.text, "{words}");
-    }
-
-    fn heading(&mut self, words: &str) {
-        self.line(format_args!("\n{words}"));
-    }
-
-    fn item(&mut self, name: &str, words: &str) {
-        self.line(format_args!("  {name}  {words}"));
-    }
-
-    fn gates(&mut self, gates: &[Gate]) {
-        if gates.is_empty() {
-            return;
-        }
-        self.heading("gates");
-        for Gate { gate, verdict, reason, looked_at, would_change } in gates {
-            let verdict = match verdict {
-                Verdict::Passed => "passed ",
-                Verdict::Waiting => "waits  ",
-                Verdict::Stopped => "stopped",
-            };
-            let change = if would_change.is_empty() {
-                String::new()
-            } else {
-                format!("; it would go on with {would_change}")
-            };
-            self.line(format_args!("  {verdict} {gate:?} ({reason}): {looked_at}{change}"));
-        }
-    }
-
-    fn conditions(&mut self, conditions: &[Condition]) {
-        if conditions.is_empty() {
-            return;
-        }
-        self.heading("conditions");
-        for one in conditions {
-            self.line(format_args!("  {}={} ({}): {}", one.type_, one.status, one.reason, one.message));
-        }
-    }
-
-    fn happened(&mut self, happened: &[Happened]) {
-        if happened.is_empty() {
-            return;
-        }
-        self.heading("what happened");
-        for Happened { when, reason, note } in happened {
-            self.line(format_args!("  {when}  {reason}: {note}"));
-        }
-    }
 }
 
 fn short(sha: &str) -> &str {

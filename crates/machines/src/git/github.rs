@@ -384,7 +384,9 @@ pub fn heard<'a>(answers: &'a Answers, call: &outside::Call) -> Option<Result<&'
     Some(match answers.get(call)? {
         Ok(reply) => match &**reply {
             outside::Reply::GitHub(reply) => Ok(reply),
-            outside::Reply::Logs(_) | outside::Reply::Bundle(_) => Err(mismatched(call)),
+            outside::Reply::Logs(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
+                Err(mismatched(call))
+            }
         },
         Err(failure) => Err(failure.clone()),
     })

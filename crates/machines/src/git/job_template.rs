@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use pawl_api::git::workflow::{CHECK_RUN, HELD, WORKSPACE_VOLUME, parameters};
+use pawl_api::git::workflow::{CHECK_RUN, HELD, HELD_FOR, WORKSPACE_VOLUME, parameters};
 use pawl_api::git::workflow_template::{DEFAULT_MOUNT_PATH, Job};
 use pawl_api::git::{BranchSpec, WorkflowSpec, labels};
 use pawl_api::meta::names;
@@ -44,6 +44,8 @@ pub struct Ingredients<'a> {
     pub allow_privileged: bool,
     /// The check run that was made for it: found again on the Job, should the status that says so be lost.
     pub check_run: Option<i64>,
+    /// The Repository of whose places it takes one.
+    pub repository_uid: Option<&'a str>,
 }
 
 /// The Job of a Workflow, of its name and controlled by it.
@@ -87,6 +89,8 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
         .chain(check_run)
         .map(|(key, value)| (key.to_owned(), value.into()))
         .collect();
+    let held_for = from.repository_uid.map(|uid| (HELD_FOR.to_owned(), uid.into()));
+    let labels: Map<String, Value> = labels.into_iter().chain(held_for).collect();
     let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "annotations": annotations,
         "ownerReferences": [owner]});
     Ok(json!({"metadata": metadata, "spec": spec}))
@@ -101,7 +105,8 @@ fn hold(spec: &mut Value) {
 /// The patch that lets a held Job go; `None` when it was let go before, whatever people did to it since.
 pub fn release(job: &Object) -> Option<Value> {
     let suspend = job.annotation(HELD)? == "true";
-    Some(json!({"metadata": {"annotations": {HELD: null}}, "spec": {"suspend": suspend}}))
+    let metadata = json!({"annotations": {HELD: null}, "labels": {HELD_FOR: null}});
+    Some(json!({"metadata": metadata, "spec": {"suspend": suspend}}))
 }
 
 /// The names of the Secrets whose values the containers of a Job can see, and therefore print. What only pulls images
@@ -337,6 +342,7 @@ mod tests {
             job: &job,
             allow_privileged,
             check_run: Some(7),
+            repository_uid: Some("repository-r"),
         })
     }
 

@@ -4,9 +4,10 @@
 //! finalizer ─▶ Branch there? ─no──▶ the Workflow is deleted
 //!              finished?     ─yes─▶ it stays finished, whatever becomes of its Job (I2)
 //!              cancelled?    ─yes─▶ its Job is stopped
-//!              no Job yet    ─────▶ template, power ▸ dependencies ▸ earlier commits ▸ a place ▸ the target's lock
+//!              no Job yet    ─────▶ template, power ▸ dependencies ▸ earlier commits ▸ a place and the target are free
 //!                                   ▸ check run ▸ the Job is made, of the Workflow's name (I1), and held
-//!              a held Job    ─────▶ its UID is recorded; then, and only then, it is let go
+//!              a held Job    ─────▶ the target's lock is taken, and names the Job; its UID is recorded; then, and only
+//!                                   then, it is let go
 //!              a Job         ─────▶ phase from its conditions; the check run follows
 //!              vanished      ─────▶ Failed, JobVanished
 //! deleted   ─▶ a running Job is deleted in the foreground and waited for, the check run cancelled ─▶ finalizer goes
@@ -20,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::git::workflow::{HELD, JobRef, TEMPLATE_FOUND, WAITS_FOR};
+use pawl_api::git::workflow::{HELD, HELD_FOR, JobRef, TEMPLATE_FOUND, WAITS_FOR};
 use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
 use pawl_api::git::{annotations, finalizers, labels};
 use pawl_api::git::{branch, repository, workflow, workflow_template};
@@ -34,6 +35,7 @@ use super::account;
 use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
 use super::matching::{self, Dependencies};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
@@ -141,7 +143,7 @@ impl Machine for Workflows {
             primary: Primary::One(workflow::KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::owned(JOB),
+                Watch::owned(JOB).by_labels(&[HELD_FOR]),
                 Watch::other(POD, wakes::of_the_pods_job),
                 Watch::other(workflow::KIND, wakes::after_a_workflow).by_labels(&[WAITS_FOR]),
                 Watch::other(workflow_template::KIND, wakes::naming_the_template),
@@ -160,6 +162,10 @@ impl Machine for Workflows {
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, workflow: &Workflow) -> Option<Vec<Entry>> {
+        Some(audit::git::workflow(tell, workflow))
     }
 
     fn observe(&self, input: &Input<'_>, workflow: &Arc<Workflow>) -> Observed {
@@ -254,7 +260,7 @@ impl Workflows {
     }
 
     /// A Job that was made and does not run yet: first its UID is recorded, by compare and swap; then it may run, while
-    /// the targets are its Workflow's.
+    /// the targets are its Workflow's and name it, and the Workflow has one of the Repository's places.
     fn let_go(
         &self,
         observed: &Observed,
@@ -264,13 +270,21 @@ impl Workflows {
         now: Timestamp,
     ) -> Plan<WorkflowStatus> {
         report.template_found();
+        let locks = &observed.locks;
+        let ahead = if locks.holds_some() { locks.others_before } else { locks.others_running };
+        let full = observed.ahead.limit.filter(|limit| ahead >= *limit);
+        let turn = locks.turn(observed, &self.system_namespace, now);
         if !recorded {
             report.made(job);
             condition::remove(&mut report.status.conditions, TARGET_LOCKED);
-            let plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
+            let mut plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
+            // One write less to wait for: what is not free now is waited for once the UID stands.
+            if let (Turn::Take(steps), None) = (turn, full) {
+                plan.steps = steps;
+            }
             return gates_passed(observed, plan);
         }
-        if let Some(limit) = observed.ahead.limit.filter(|limit| observed.locks.others_before >= *limit) {
+        if let Some(limit) = full {
             return queued(observed, report, limit);
         }
         let go = job_template::release(job).map(|patch| Step::Patch {
@@ -279,9 +293,10 @@ impl Workflows {
             patch,
             part: Part::Main,
         });
-        match observed.locks.turn(observed, &self.system_namespace, now) {
+        match turn {
             Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
-            Turn::Take(steps) => Plan { steps: steps.into_iter().chain(go).collect(), ..Plan::rest() },
+            // Whose place it is, the order of the locks decides: so it is looked at once they are seen.
+            Turn::Take(steps) => Plan { steps, ..Plan::rest() },
             Turn::No(taken) => locked(report, *taken),
         }
     }
@@ -303,6 +318,7 @@ impl Workflows {
                 job: &template.spec.job,
                 allow_privileged: observed.allow_privileged,
                 check_run,
+                repository_uid: observed.repository.as_ref().map(|repository| repository.uid()),
             })
         };
         if let Err(error) = build(None) {
@@ -317,12 +333,11 @@ impl Workflows {
             Ok(report) => report,
             Err(plan) => return *plan,
         };
-        let confirm = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone);
-        let steps: Vec<Step> = match observed.locks.turn(observed, &self.system_namespace, now) {
-            Turn::Yes => confirm.collect(),
-            Turn::Take(steps) => confirm.chain(steps).collect(),
-            Turn::No(taken) => return locked(report, *taken),
-        };
+        // It is taken once the Job is there, so that it names it. Until then nothing acts on the target.
+        if let Turn::No(taken) = observed.locks.turn(observed, &self.system_namespace, now) {
+            return locked(report, *taken);
+        }
+        let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone).collect();
         let told = telling::tell(observed, &report.status, CheckState::Queued);
         let (id, note) = match &told {
             Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
@@ -343,7 +358,7 @@ impl Workflows {
                 let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
                 let mut plan = Plan { steps, ..Plan::rest() }
                     .then(Step::Create { kind: JOB, manifest, adopt })
-                    .note(Note::normal(Reason::JobCreated, "Created Job for Workflow"));
+                    .note(job_created(observed));
                 plan.notes.extend(note);
                 plan
             }
@@ -352,6 +367,15 @@ impl Workflows {
                 unbuildable(observed, report, &error)
             }
         }
+    }
+}
+
+/// A commit makes many Jobs at a time: then its Branch tells of all of them.
+fn job_created(observed: &Observed) -> Note {
+    let note = Note::normal(Reason::JobCreated, "Created Job for Workflow");
+    match observed.branch.object() {
+        Some(branch) => note.together(branch.reference()),
+        None => note,
     }
 }
 

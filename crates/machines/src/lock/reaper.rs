@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
+use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
 use pawl_api::meta::Kind;
 use pawl_api::pawl::labels::OWNER_UID;
@@ -24,7 +25,7 @@ use crate::plan::Plan;
 use crate::view::{Input, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
-const UNITS: [Kind; 2] = [workflow::KIND, workflow_execution::KIND];
+const UNITS: [Kind; 3] = [workflow::KIND, workflow_execution::KIND, deploy_item::KIND];
 
 /// Frees the locks of units that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +53,7 @@ impl Machine for Reaper {
                 Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
                 Watch::other(workflow_execution::KIND, of_a_unit_that_goes),
+                Watch::other(deploy_item::KIND, of_a_unit_that_goes),
                 Watch::other(JOB, of_a_run_without_its_unit),
                 Watch::other(PIPELINE_RUN, of_a_run_without_its_unit),
             ],

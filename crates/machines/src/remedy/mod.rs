@@ -1,6 +1,9 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
+pub mod alerts;
+pub mod explain;
 pub mod memory;
+pub mod remediation_playbook;
 pub mod remediation_request;
 #[cfg(test)]
 mod testing;
@@ -16,5 +19,9 @@ pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
         ..workflow_execution::WorkflowExecutions::default()
     };
     let requests = remediation_request::RemediationRequests { system_namespace: system_namespace.to_owned() };
-    vec![AnyMachine::new(executions), AnyMachine::new(requests)]
+    vec![
+        AnyMachine::new(executions),
+        AnyMachine::new(requests),
+        AnyMachine::new(remediation_playbook::RemediationPlaybooks),
+    ]
 }

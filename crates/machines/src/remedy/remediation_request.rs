@@ -28,6 +28,7 @@ use pawl_api::remedy::{
 };
 use serde_json::json;
 
+use crate::audit::{self, Entry, Teller};
 use crate::dag::{self, Node};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::LEASE;
@@ -106,6 +107,10 @@ impl Machine for RemediationRequests {
         }
     }
 
+    fn audit(&self, tell: &Teller<'_>, request: &RemediationRequest) -> Option<Vec<Entry>> {
+        Some(audit::remedy::remediation_request(tell, request))
+    }
+
     fn observe(&self, input: &Input<'_>, request: &Arc<RemediationRequest>) -> Observed {
         let (view, me) = (input.view, Arc::clone(input.me));
         let target = request.spec.target_resource.target().map_err(|error| error.to_string());
@@ -147,7 +152,7 @@ fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestSt
     };
     report.status.target = Some(target.to_string());
     if observed.steps.none_started() {
-        if let Some(refusal) = unfit(observed) {
+        if let Some(refusal) = unfit(&observed.request.spec.plan) {
             return report.fails(refusal.0, &refusal.1);
         }
         if let Some(other) = &observed.duplicate_of {
@@ -199,18 +204,20 @@ fn go_on(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequest
     report.stands(plan)
 }
 
-/// Why a plan is not carried out at all.
-fn unfit(observed: &Observed) -> Option<(Reason, String)> {
-    let steps = &observed.request.spec.plan.steps;
-    if steps.is_empty() {
+/// Why a plan cannot be carried out at all.
+pub(super) fn unfit(plan: &remediation_request::Plan) -> Option<(Reason, String)> {
+    if plan.steps.is_empty() {
         return Some((Reason::ValidationError, "spec.plan.steps: there is none".to_owned()));
     }
-    let nodes: Vec<Node<'_>> =
-        steps.iter().map(|step| Node::new(&step.name, step.depends_on.iter().map(String::as_str))).collect();
+    let nodes: Vec<Node<'_>> = plan
+        .steps
+        .iter()
+        .map(|step| Node::new(&step.name, step.depends_on.iter().map(String::as_str)))
+        .collect();
     if let Err(problems) = dag::classes(&nodes) {
         return Some((Reason::ValidationError, format!("spec.plan.steps: {problems}")));
     }
-    let action = steps.iter().find(|step| step.workflow.is_none());
+    let action = plan.steps.iter().find(|step| step.workflow.is_none());
     action.map(|step| {
         let message = format!(
             "spec.plan.steps: step {} is an action; this version of Pawl carries out workflow steps only",

@@ -30,6 +30,7 @@ use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
 use serde_json::json;
 
 use super::memory::{Remembered, Verdict};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
 use crate::failure;
@@ -132,6 +133,10 @@ impl Machine for WorkflowExecutions {
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, execution: &WorkflowExecution) -> Option<Vec<Entry>> {
+        Some(audit::remedy::workflow_execution(tell, execution))
     }
 
     fn observe(&self, input: &Input<'_>, execution: &Arc<WorkflowExecution>) -> Observed {
@@ -404,15 +409,11 @@ fn begun(mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
 }
 
 /// A run that is neither held nor unknown.
-fn follow(observed: &Observed, mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     let now = report.now;
     match run.standing() {
-        Standing::Succeeded(summary) => {
-            report.status.pipeline_run_status = Some(summary);
-            report.completes(run)
-        }
-        Standing::Failed(summary) => {
-            report.status.pipeline_run_status = Some(summary);
+        Standing::Succeeded(_) => report.completes(run),
+        Standing::Failed(_) => {
             let limit = later(run.ended_at().unwrap_or(now), DETAILS_LIMIT);
             match failure_details::of(run, &observed.tasks, &observed.pods) {
                 Some(failure) => report.fails(&failure),

@@ -87,6 +87,20 @@ async fn the_previous_run_is_kept_and_the_one_before_it_is_not() {
 }
 
 #[tokio::test]
+async fn between_two_runs_the_previous_one_is_the_last() {
+    let (_directory, logs) = logs();
+    let previous = LogOptions { previous: true, ..LogOptions::default() };
+    write(&logs, 0, b"first\n").await;
+    assert!(logs.open("uid", "main", previous.clone()).await.is_err());
+    logs.run_is_over("uid", "main");
+    assert_eq!(read(&logs, previous.clone()).await, "first\n");
+    write(&logs, 1, b"second\n").await;
+    assert_eq!(read(&logs, previous.clone()).await, "first\n");
+    logs.run_is_over("uid", "main");
+    assert_eq!(read(&logs, previous).await, "second\n");
+}
+
+#[tokio::test]
 async fn a_name_that_is_a_path_names_nothing() {
     let (_directory, logs) = logs();
     write(&logs, 0, b"x\n").await;

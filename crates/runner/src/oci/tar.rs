@@ -81,6 +81,7 @@ struct Extensions {
     link: Option<Vec<u8>>,
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever is no extension is a member")]
 fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> io::Result<Option<Member<'a, R>>> {
     let mut before = Extensions::default();
     for entry in entries {
@@ -96,6 +97,10 @@ fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> io::Result<Option<Member<'
     Ok(None)
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of a tar are open: what is not known is refused"
+)]
 fn member<R: Read>(entry: Entry<'_, R>, before: Extensions) -> io::Result<Member<'_, R>> {
     let header = entry.header();
     let path = before.path.unwrap_or_else(|| header.path_bytes().into_owned());

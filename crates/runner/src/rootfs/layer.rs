@@ -101,55 +101,28 @@ impl<'a> Layer<'a> {
         if let Kind::Other(what) = member.kind {
             return Err(self.refused(&path, &format!("it is {what}")));
         }
-        let placed = self.place(&parent, Path::new(name), member);
-        placed.map_err(|source| match source.kind() {
-            io::ErrorKind::InvalidInput => self.refused(&path, &source.to_string()),
-            _ => self.failed(&path, source),
-        })?;
+        let linked = match &member.kind {
+            Kind::HardLink(to) => Some(self.linked(to).map_err(|how| {
+                self.refused(&path, &format!("it is a hard link to {}, which {how}", to.display()))
+            })?),
+            Kind::File | Kind::Directory | Kind::Symlink(_) | Kind::Other(_) => None,
+        };
+        let placed = place(&parent, Path::new(name), member, linked.as_ref());
+        placed.map_err(|source| self.failed(&path, source))?;
         self.brought.insert(normal);
         Ok(())
     }
 
-    /// Puts a member where its path says, in place of whatever was there.
-    fn place<R: Read>(&self, parent: &OwnedFd, name: &Path, member: &mut Member<'_, R>) -> io::Result<()> {
-        let at = by_fd(parent).join(name);
-        let there = fs::symlink_metadata(&at).ok();
-        let stays = there.as_ref().is_some_and(fs::Metadata::is_dir) && member.kind == Kind::Directory;
-        match &member.kind {
-            Kind::File => {
-                clear_place(&at, there)?;
-                write(parent, name, member)
-            }
-            Kind::Directory => {
-                if !stays {
-                    clear_place(&at, there)?;
-                    mkdirat(parent, name, Mode::from_bits_truncate(OWNER_DIRECTORY))?;
-                }
-                let mode = fs::Permissions::from_mode(member.mode & KEPT_MODE | OWNER_DIRECTORY);
-                fs::set_permissions(&at, mode)
-            }
-            Kind::Symlink(to) => {
-                clear_place(&at, there)?;
-                symlinkat(to, parent, name).map_err(io::Error::from)
-            }
-            Kind::HardLink(to) => {
-                let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-                let leads = |how: &str| refused(format!("it is a hard link to {}, {how}", to.display()));
-                if !beneath::is_plain_relative(to) {
-                    return Err(leads("which is absolute or has `..`"));
-                }
-                let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
-                let target = beneath::find(self.root, to, Links::AsRoot, flags)
-                    .map_err(|_| leads("which is not in the image"))?;
-                if fs::metadata(by_fd(&target)).is_ok_and(|meta| meta.is_dir()) {
-                    return Err(leads("which is a directory"));
-                }
-                clear_place(&at, there)?;
-                linkat(AT_FDCWD, &by_fd(&target), parent, name, AtFlags::AT_SYMLINK_FOLLOW)
-                    .map_err(io::Error::from)
-            }
-            Kind::Other(_) => Ok(()),
+    /// What a hard link is to; an error says how it is none.
+    fn linked(&self, to: &Path) -> Result<OwnedFd, &'static str> {
+        if !beneath::is_plain_relative(to) {
+            return Err("is absolute or has `..`");
         }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+        let target = beneath::find(self.root, to, Links::AsRoot, flags).map_err(|_| "is not in the image")?;
+        // Of a link, the link itself: what it leads to may lie anywhere.
+        let kind = nix::sys::stat::fstat(&target).map_err(|_| "cannot be looked at")?.st_mode;
+        if kind & nix::libc::S_IFMT == nix::libc::S_IFDIR { Err("is a directory") } else { Ok(target) }
     }
 
     /// `.wh.NAME`: what earlier layers put there is gone.
@@ -191,6 +164,37 @@ impl<'a> Layer<'a> {
 
     fn failed(&self, path: &Path, source: io::Error) -> Error {
         Error::Write { layer: self.digest.clone(), path: path.to_owned(), source }
+    }
+}
+
+/// Puts a member where its path says, in place of whatever was there. `linked`: what it is a hard link to.
+fn place<R: Read>(
+    parent: &OwnedFd,
+    name: &Path,
+    member: &mut Member<'_, R>,
+    linked: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let at = by_fd(parent).join(name);
+    let there = fs::symlink_metadata(&at).ok();
+    let stays = member.kind == Kind::Directory && there.as_ref().is_some_and(fs::Metadata::is_dir);
+    if !stays {
+        clear_place(&at, there)?;
+    }
+    match (&member.kind, linked) {
+        (Kind::File, _) => write(parent, name, member),
+        (Kind::Directory, _) => {
+            if !stays {
+                mkdirat(parent, name, Mode::from_bits_truncate(OWNER_DIRECTORY))?;
+            }
+            let mode = fs::Permissions::from_mode(member.mode & KEPT_MODE | OWNER_DIRECTORY);
+            fs::set_permissions(&at, mode)
+        }
+        (Kind::Symlink(to), _) => symlinkat(to, parent, name).map_err(io::Error::from),
+        (Kind::HardLink(_), Some(linked)) => {
+            let follow = AtFlags::AT_SYMLINK_FOLLOW;
+            linkat(AT_FDCWD, &by_fd(linked), parent, name, follow).map_err(io::Error::from)
+        }
+        (Kind::HardLink(_), None) | (Kind::Other(_), _) => Ok(()),
     }
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount};
 use kube::ResourceExt;
+use kube::api::Api;
 
 use super::{Ended, Worker, remove_dir};
+use crate::access;
 use crate::cgroup::{Cgroup, Limits};
 use crate::env::Context;
 use crate::events::Note;
@@ -16,11 +18,12 @@ use crate::images::{Image, WhyHost};
 use crate::isolate::{Bind, CANNOT_START, ContainerSpec, ImageRoot};
 use crate::life::Exit;
 use crate::mapping::GROUP_BASE;
+use crate::node::hostname;
 use crate::plan::{self, Launch, Refusal};
 use crate::records::{Process, Record};
 use crate::rootfs;
 use crate::sources;
-use crate::volumes::{self, Ready};
+use crate::volumes::{self, Gift, Ready};
 
 /// Why a container does not start now.
 enum Refused {
@@ -105,11 +108,15 @@ impl Worker {
             note: Note::FailedMount { message: message.clone() },
             message,
         };
-        let found = sources::collect(&shared.client, &self.pod, &shared.claims).await;
+        let pod = self.with_access().await;
+        let pod = pod.map_err(|error| mount(format!("reading the pod's ServiceAccount: {error}")))?;
+        let found = sources::collect(&shared.client, &pod, &shared.claims).await;
         let sources = found.map_err(|error| mount(format!("reading what the pod refers to: {error}")))?;
         let (defaults, runtime) = (shared.service_env(), shared.runtime_env(&self.pod));
+        // Containers are planned from the pod that has its account's volume.
+        let container = all_containers(&pod).find(|other| other.name == container.name).unwrap_or(container);
         let context = Context {
-            pod: &self.pod,
+            pod: &pod,
             sources: &sources,
             node: &shared.options.node_name,
             capacity: shared.capacity,
@@ -127,10 +134,24 @@ impl Worker {
             Refusal::NoCommand(message) => Refused::Cannot { reason: "ContainerCannotRun", message },
         })?;
         let directory = shared.home(&self.uid).join("volumes");
-        let group = self.volume_group();
-        let ready = tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans, group)).await;
+        let gift = self.volume_group().map(|group| Gift { group, claims: shared.claims.directory.clone() });
+        let ready =
+            tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans, gift.as_ref())).await;
         let ready = ready.map_err(io::Error::other).flatten();
         Ok((launch, ready.map_err(|error| mount(format!("setting up volumes: {error}")))?))
+    }
+
+    /// The pod, with what it needs to talk to the API server, if there is one to talk to and a place to put it.
+    async fn with_access(&self) -> Result<Pod, kube::Error> {
+        let shared = &self.shared;
+        if shared.options.service.is_none() || !shared.isolation.mount {
+            return Ok(self.pod.clone());
+        }
+        let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+        let account = account.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let api: Api<ServiceAccount> = Api::namespaced(shared.client.clone(), &namespace);
+        Ok(access::with_access(&self.pod, api.get_opt(&account).await?.as_ref()))
     }
 
     /// The machine's number of the group that volumes are given to; `None` where it cannot be, or need not.
@@ -279,7 +300,7 @@ impl Worker {
             argv: launch.argv.clone(),
             env: launch.env.clone(),
             working_dir: PathBuf::from(&launch.working_dir),
-            hostname: self.pod.name_any(),
+            hostname: hostname(&self.pod),
             root,
             image,
             binds,
@@ -291,6 +312,11 @@ impl Worker {
             groups: identity.groups.clone(),
         })
     }
+}
+
+fn all_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.iter();
+    spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
 }
 
 /// Removes an ended container's cgroup; whether something in it was killed for want of memory.

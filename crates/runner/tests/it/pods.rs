@@ -254,3 +254,36 @@ async fn our_own_image_is_the_running_executable() {
     assert!(world.log(&pod).await.contains("\"user\""));
     assert!(!world.events("p").await.iter().any(|(reason, _)| reason == "ImageIgnored"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordoned_node_takes_no_pods_until_it_is_let_go() {
+    let world = World::new();
+    world.script("before", "exit 0").await;
+    world.over("before").await;
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(world.client.clone());
+    nodes.cordon("pawl").await.unwrap();
+    let message = "0/1 nodes are available: 1 node(s) were unschedulable.";
+    // The watch may be a moment behind the cordon: the pod that shows it works is the one that waits.
+    let held = |pod: Option<&k8s_openapi::api::core::v1::Pod>| {
+        let conditions = pod?.status.as_ref()?.conditions.clone()?;
+        conditions.into_iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?.message
+    };
+    let mut waits = None;
+    for attempt in 0..100 {
+        let name = format!("p{attempt}");
+        world.script(&name, "exit 0").await;
+        let pod = world.until(&name, |pod| held(pod).is_some() || phase(pod) == Some("Succeeded")).await;
+        if held(pod.as_ref()).as_deref() == Some(message) {
+            waits = Some(name);
+            break;
+        }
+    }
+    let name = waits.unwrap();
+    world.pods().get(&name).await.unwrap();
+    let told = |(reason, text): &(String, String)| reason == "FailedScheduling" && text == message;
+    while !world.events(&name).await.iter().any(told) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    nodes.uncordon("pawl").await.unwrap();
+    assert_eq!(phase(Some(&world.over(&name).await)), Some("Succeeded"));
+}

@@ -274,7 +274,7 @@ fn mended() -> Deed {
 }
 
 /// So many jobs have been finished.
-fn finished(jobs: usize) -> impl Fn(&Ground) -> bool {
+pub(super) fn finished(jobs: usize) -> impl Fn(&Ground) -> bool {
     move |ground| jobs_of(ground, &EXECUTION) >= jobs
 }
 
@@ -318,7 +318,7 @@ struct Seen<'a> {
 }
 
 /// Every trigger came in its turn, and once.
-fn in_order(history: &[Happened], kind: &Kind) -> Result<(), String> {
+pub(super) fn in_order(history: &[Happened], kind: &Kind) -> Result<(), String> {
     let mut seen = Seen::default();
     for Happened { what, object, .. } in history.iter().filter(|happened| happened.object.kind() == kind) {
         let Some(place) = place_of(object) else { continue };

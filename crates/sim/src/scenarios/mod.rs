@@ -3,8 +3,10 @@
 mod deploy;
 mod garbage;
 mod git;
+mod items;
 mod jobs;
 mod remedy;
+mod tekton;
 mod workflows;
 mod workloads;
 
@@ -19,7 +21,9 @@ pub fn all() -> Vec<Scenario> {
         workloads::all(),
         git::all(),
         deploy::all(),
+        items::all(),
         remedy::all(),
+        tekton::all(),
     ]
     .into_iter()
     .flatten()

@@ -25,6 +25,9 @@ use crate::scenario::{Act, Deed, Scenario, phase_is};
 const EXECUTION: Kind = workflow_execution::KIND;
 const REQUEST: Kind = remediation_request::KIND;
 
+/// Where no simulated clock jumps.
+const FAR: &str = "11h";
+
 /// How many want the same target at once.
 const CONTENDERS: [&str; 10] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9"];
 
@@ -63,72 +66,61 @@ fn executions() -> Vec<Scenario> {
                 says(ground, "v", "PreviousExecutionFailed")
             },
         ),
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-contenders",
-                "of ten executions on one target never two run at once, and whoever is skipped is told why",
-                || {
-                    let wanted = CONTENDERS.iter().enumerate().map(|(number, name)| {
-                        let image = if number % 4 == 3 { "exit:1" } else { "exit:0" };
-                        let spec = json!({"cooldown": "0s", "workflowRef": {"workflowId": format!("w{}", number % 3)}});
-                        execution(name, image, json!({"spec": spec}))
-                    });
-                    std::iter::once(home()).chain(wanted).collect()
-                },
-                |ground| {
-                    fair(ground)?;
-                    let over = CONTENDERS.iter().all(|name| {
-                        let phase =
-                            ground.get(&EXECUTION, "default", name).map(|one| one.status()["phase"].clone());
-                        matches!(
-                            phase.as_ref().and_then(Value::as_str),
-                            Some("Completed" | "Failed" | "Skipped")
-                        )
-                    });
-                    if over { Ok(()) } else { Err("a contender is not over".to_owned()) }
-                },
-            )
-        },
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-delete",
-                "an execution deleted while it runs stops its Job before it goes, and lets go of the target",
-                || {
-                    vec![
-                        home(),
-                        execution("w", "hang", json!({})),
-                        Deed::delete(EXECUTION, Some("default"), "w", "Background")
-                            .when(|ground| ground.all(&POD).next().is_some()),
-                    ]
-                },
-                |ground| {
-                    fair(ground)?;
-                    match ground.all(&EXECUTION).count() + ground.all(&JOB).count() {
-                        0 => Ok(()),
-                        left => Err(format!("{left} objects are left")),
-                    }
-                },
-            )
-        },
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-cancel",
-                "an execution that is cancelled stops its Job",
-                || {
-                    let cancel = json!({"metadata": {"annotations": {annotations::CANCEL: "enough"}}});
-                    vec![
-                        home(),
-                        execution("w", "hang", json!({})),
-                        Deed::patch(EXECUTION, Some("default"), "w", cancel)
-                            .when(|ground| ground.all(&POD).next().is_some()),
-                    ]
-                },
-                |ground| fair(ground).and_then(|()| ends(ground, "w", "Failed")),
-            )
-        },
+        scenario(
+            "remedy-contenders",
+            "of ten executions on one target never two run at once, and whoever is skipped is told why",
+            || {
+                let wanted = CONTENDERS.iter().enumerate().map(|(number, name)| {
+                    let image = if number % 4 == 3 { "exit:1" } else { "exit:0" };
+                    let spec =
+                        json!({"cooldown": "0s", "workflowRef": {"workflowId": format!("w{}", number % 3)}});
+                    execution(name, image, json!({"spec": spec}))
+                });
+                std::iter::once(home()).chain(wanted).collect()
+            },
+            |ground| {
+                fair(ground)?;
+                let over = CONTENDERS.iter().all(|name| {
+                    let phase =
+                        ground.get(&EXECUTION, "default", name).map(|one| one.status()["phase"].clone());
+                    matches!(phase.as_ref().and_then(Value::as_str), Some("Completed" | "Failed" | "Skipped"))
+                });
+                if over { Ok(()) } else { Err("a contender is not over".to_owned()) }
+            },
+        ),
+        scenario(
+            "remedy-delete",
+            "an execution deleted while it runs stops its Job before it goes, and lets go of the target",
+            || {
+                vec![
+                    home(),
+                    execution("w", "hang", json!({})),
+                    Deed::delete(EXECUTION, Some("default"), "w", "Background")
+                        .when(|ground| ground.all(&POD).next().is_some()),
+                ]
+            },
+            |ground| {
+                fair(ground)?;
+                match ground.all(&EXECUTION).count() + ground.all(&JOB).count() {
+                    0 => Ok(()),
+                    left => Err(format!("{left} objects are left")),
+                }
+            },
+        ),
+        scenario(
+            "remedy-cancel",
+            "an execution that is cancelled stops its Job",
+            || {
+                let cancel = json!({"metadata": {"annotations": {annotations::CANCEL: "enough"}}});
+                vec![
+                    home(),
+                    execution("w", "hang", json!({})),
+                    Deed::patch(EXECUTION, Some("default"), "w", cancel)
+                        .when(|ground| ground.all(&POD).next().is_some()),
+                ]
+            },
+            |ground| fair(ground).and_then(|()| ends(ground, "w", "Failed")),
+        ),
     ]
 }
 
@@ -183,7 +175,7 @@ fn requests() -> Vec<Scenario> {
                     step("b", "exit:0", &[]),
                     step("c", "exit:0", &["a", "b"])
                 ]);
-                vec![home(), remediation(steps, json!({}))]
+                vec![home(), remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}}))]
             },
             |ground| {
                 fair(ground)?;
@@ -196,7 +188,7 @@ fn requests() -> Vec<Scenario> {
             "after a step that failed nothing more is started",
             || {
                 let steps = json!([step("a", "exit:1", &[]), step("b", "exit:0", &["a"])]);
-                vec![home(), remediation(steps, json!({}))]
+                vec![home(), remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}}))]
             },
             |ground| {
                 fair(ground)?;
@@ -204,54 +196,49 @@ fn requests() -> Vec<Scenario> {
                 request_is(ground, "Failed")
             },
         ),
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-request-late",
-                "a request whose time is over cancels what runs",
-                || {
-                    vec![
-                        home(),
-                        remediation(json!([step("a", "hang", &[])]), json!({"timeouts": {"global": "10m"}})),
-                    ]
-                },
-                |ground| fair(ground).and_then(|()| request_is(ground, "TimedOut")),
-            )
-        },
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-request-kept",
-                "after its retention a request goes with all it made",
-                || vec![home(), remediation(json!([step("a", "exit:0", &[])]), json!({"retention": "1h"}))],
-                |ground| {
-                    fair(ground)?;
-                    match ground.all(&REQUEST).count()
-                        + ground.all(&EXECUTION).count()
-                        + ground.all(&JOB).count()
-                    {
-                        0 => Ok(()),
-                        left => Err(format!("{left} objects are left")),
-                    }
-                },
-            )
-        },
-        Scenario {
-            timed: true,
-            ..scenario(
-                "remedy-request-blocked",
-                "a request that finds its target taken runs when it is free",
-                || {
-                    let other = json!({"spec": {"workflowRef": {"workflowId": "other"}, "targetResource": "default/deployment/a"}});
-                    vec![
-                        home(),
-                        execution("w", "exit:0", other),
-                        remediation(json!([step("a", "exit:0", &[])]), json!({})),
-                    ]
-                },
-                |ground| fair(ground).and_then(|()| request_is(ground, "Completed")),
-            )
-        },
+        scenario(
+            "remedy-request-late",
+            "a request whose time is over cancels what runs",
+            || {
+                vec![
+                    home(),
+                    remediation(
+                        json!([step("a", "hang", &[])]),
+                        json!({"timeouts": {"global": "10m", "executing": FAR}}),
+                    ),
+                ]
+            },
+            |ground| fair(ground).and_then(|()| request_is(ground, "TimedOut")),
+        ),
+        scenario(
+            "remedy-request-kept",
+            "after its retention a request goes with all it made",
+            || vec![home(), remediation(json!([step("a", "exit:0", &[])]), json!({"retention": "1h"}))],
+            |ground| {
+                fair(ground)?;
+                match ground.all(&REQUEST).count() + ground.all(&EXECUTION).count() + ground.all(&JOB).count()
+                {
+                    0 => Ok(()),
+                    left => Err(format!("{left} objects are left")),
+                }
+            },
+        ),
+        scenario(
+            "remedy-request-blocked",
+            "a request that finds its target taken runs when it is free",
+            || {
+                let other = json!({"spec": {"workflowRef": {"workflowId": "other"}, "targetResource": "default/deployment/a"}});
+                vec![
+                    home(),
+                    execution("w", "exit:0", other),
+                    remediation(
+                        json!([step("a", "exit:0", &[])]),
+                        json!({"timeouts": {"global": FAR, "executing": FAR}}),
+                    ),
+                ]
+            },
+            |ground| fair(ground).and_then(|()| request_is(ground, "Completed")),
+        ),
     ]
 }
 
@@ -265,7 +252,7 @@ fn scenario(
         name,
         about,
         own_kinds: true,
-        timed: false,
+        timed: true,
         stalls: true,
         alone: false,
         github: None,
@@ -286,14 +273,15 @@ fn home() -> Deed {
 
 fn execution(name: &'static str, image: &str, patch: Value) -> Deed {
     let mut manifest = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"engine": "job",
-        "targetResource": "default/deployment/web", "workflowRef": {"workflowId": "mend", "containerImage": image}}});
+        "targetResource": "default/deployment/web", "workflowRef": {"workflowId": "mend", "containerImage": image},
+        "executionConfig": {"timeout": FAR}}});
     merge(&mut manifest, patch);
     Deed::create(EXECUTION, manifest)
 }
 
 fn step(name: &str, image: &str, after: &[&str]) -> Value {
     json!({"name": name, "dependsOn": after, "workflow": {"engine": "job",
-        "targetResource": format!("default/deployment/{name}"),
+        "targetResource": format!("default/deployment/{name}"), "executionConfig": {"timeout": FAR},
         "workflowRef": {"workflowId": name, "containerImage": image}}})
 }
 

@@ -10,6 +10,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// Something that a request changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
+    /// By our clock, to its full precision: the answers tell seconds.
     pub at: Timestamp,
     /// Which request did it, counted from 1.
     pub request: u64,

@@ -18,6 +18,7 @@ mod fault;
 mod git;
 mod hands;
 mod journal;
+mod overview;
 mod serve;
 mod shapes;
 mod world;

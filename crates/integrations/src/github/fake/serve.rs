@@ -24,7 +24,7 @@ use crate::github::transport::Broken;
 /// The largest request GitHub takes, and more than any of ours.
 const MAX_REQUEST_BYTES: usize = 25 << 20;
 
-/// Where people say what they do: see [`super::Deed`].
+/// Where people say what they do ([`super::Deed`]), and see what there is.
 const PEOPLE: &str = "/people";
 
 /// Serves until `shutdown` is ready; connections under way end with the runtime.
@@ -88,7 +88,8 @@ async fn answered(
     let lost = |problem: Box<dyn std::error::Error + Send + Sync>| Broken::Lost(problem.to_string());
     let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(lost)?.to_bytes();
     if parts.uri.path() == PEOPLE {
-        return Ok(acted(&fake, &body));
+        let looks = parts.method == http::Method::GET;
+        return Ok(if looks { said(StatusCode::OK, &fake.overview()) } else { acted(&fake, &body) });
     }
     // Links in answers lead back the way the request came.
     let host = parts.headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -107,11 +108,14 @@ fn acted(fake: &Fake, body: &[u8]) -> Response<Full<Bytes>> {
     let done = serde_json::from_slice::<Deed>(body)
         .map_err(|error| error.to_string())
         .and_then(|deed| fake.act(&deed).map_err(|undone| undone.to_string()));
-    let (status, said) = match done {
-        Ok(said) => (StatusCode::OK, said),
-        Err(problem) => (StatusCode::BAD_REQUEST, json!({"problem": problem})),
-    };
-    let mut response = Response::new(Full::new(Bytes::from(format!("{said}\n"))));
+    match done {
+        Ok(done) => said(StatusCode::OK, &done),
+        Err(problem) => said(StatusCode::BAD_REQUEST, &json!({"problem": problem})),
+    }
+}
+
+fn said(status: StatusCode, text: &serde_json::Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
     *response.status_mut() = status;
     response
 }

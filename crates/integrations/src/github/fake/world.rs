@@ -200,7 +200,7 @@ impl World {
     }
 
     pub(super) fn applied(&mut self, repository: &str, effect: Effect) {
-        let (at, request) = (self.now(), self.requests);
+        let (at, request) = (self.clock.now(), self.requests);
         self.journal.add(Applied { at, request, repository: repository.to_owned(), effect });
     }
 

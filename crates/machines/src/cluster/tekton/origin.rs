@@ -104,7 +104,7 @@ impl Wanted<'_> {
             None => Origin::Ask(call),
             Some(Ok(reply)) => match &**reply {
                 Reply::Bundle(object) => read(&name, object),
-                Reply::GitHub(_) | Reply::Logs(_) => Origin::Later,
+                Reply::GitHub(_) | Reply::Logs(_) | Reply::Cluster(_) => Origin::Later,
             },
             Some(Err(failure)) => match failure.category {
                 Category::Transient | Category::Conflict => Origin::Later,

@@ -36,9 +36,10 @@ impl Replacements {
         self.value("params", name, value);
     }
 
-    /// A task's result, likewise.
+    /// A task's result, likewise; those of the last tasks have a word of their own.
     pub(crate) fn result(&mut self, task: &str, name: &str, value: &Value) {
         self.value(&format!("tasks.{task}.results"), name, value);
+        self.value(&format!("finally.{task}.results"), name, value);
     }
 
     fn value(&mut self, prefix: &str, name: &str, value: &Value) {
@@ -258,7 +259,8 @@ pub(crate) fn plain(value: &Value) -> String {
 
 /// `tasks.build.results.digest[0]`: the result, and `[0]`.
 fn result_in(key: &str) -> Option<(ResultName, &str)> {
-    let (task, rest) = key.strip_prefix("tasks.")?.split_once(".results")?;
+    let named = key.strip_prefix("tasks.").or_else(|| key.strip_prefix("finally."))?;
+    let (task, rest) = named.split_once(".results")?;
     let (result, suffix) = match rest.strip_prefix('[') {
         Some(quoted) => {
             let (name, suffix) = quoted.split_once(']')?;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
+use serde_json::json;
 use std::time::Duration;
 
 /// An item without an Execution, with this configuration.
@@ -109,4 +110,90 @@ fn without_uninstall_only_the_object_goes() {
     case.cluster.edit(&KIND, &key("i"), &only);
     case.settle();
     assert!(item(&case).is_none());
+}
+
+fn leases(case: &Case) -> Vec<String> {
+    use crate::view::View as _;
+    let all = case.cluster.world.list(&LEASE, None);
+    all.iter().map(|lease| lease.annotation(crate::lock::TARGET).unwrap_or_default().to_owned()).collect()
+}
+
+fn hanging(name: &str, targets: &str) -> Value {
+    json!({"kind": "DeployItem", "metadata": {"name": name, "annotations": {
+            annotations::OPERATION: "reconcile", pawl_api::pawl::annotations::TARGETS: targets}},
+        "spec": {"type": types::MOCK, "config": {"delay": "1m"}}})
+}
+
+fn status_of(case: &Case, name: &str) -> Value {
+    case.cluster.get(&KIND, &key(name)).unwrap()["status"].clone()
+}
+
+#[test]
+fn an_item_holds_what_it_acts_on_while_its_job_runs_and_no_longer() {
+    let mut case = Case::empty();
+    case.cluster.put(hanging("i", "prod/deployment/web, node/worker-1"));
+    case.settle();
+    let mut held = leases(&case);
+    held.sort();
+    assert_eq!(held, ["item:n/none/i", "node/worker-1", "prod/deployment/web"]);
+    case.wait(Duration::from_mins(2));
+    assert_eq!(status_of(&case, "i")["phase"], "Succeeded");
+    assert_eq!(leases(&case), [""; 0]);
+}
+
+#[test]
+fn an_item_waits_for_a_held_target_names_the_holder_and_its_time_does_not_count() {
+    let mut case = Case::empty();
+    case.cluster.put(hanging("i", "prod/deployment/web"));
+    case.settle();
+    case.cluster.put(hanging("j", "prod/deployment/web,node/worker-1"));
+    case.settle();
+    let waiting = status_of(&case, "j");
+    let locked = waiting["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "TargetLocked");
+    let message = locked.unwrap()["message"].as_str().unwrap();
+    assert!(message.contains("prod/deployment/web is held by") && message.contains("n/i"), "{message}");
+    assert_eq!(waiting["phase"], "Init");
+    assert!(!leases(&case).iter().any(|target| target == "node/worker-1"), "all or none");
+    case.wait(Duration::from_mins(2));
+    let running = status_of(&case, "j");
+    assert!(running["conditions"].as_array().unwrap().iter().all(|one| one["type"] != "TargetLocked"));
+    assert_ne!(running["lastReconcileTime"], waiting["lastReconcileTime"], "its time begins with the lock");
+    assert!(leases(&case).iter().any(|target| target == "node/worker-1"));
+    case.wait(Duration::from_mins(2));
+    assert_eq!(status_of(&case, "j")["phase"], "Succeeded");
+}
+
+#[test]
+fn a_target_that_cannot_be_locked_is_a_failure_and_hinders_no_removal() {
+    let mut case = Case::empty();
+    case.cluster.put(hanging("i", "not a target"));
+    case.settle();
+    let status = status_of(&case, "i");
+    assert_eq!(status["lastError"]["reason"], "TargetInvalid", "{status}");
+    case.cluster.delete(&KIND, &key("i"), "Background");
+    case.settle().wait(Duration::from_mins(2));
+    assert!(item(&case).is_none());
+}
+
+#[test]
+fn an_item_that_is_gone_holds_nothing() {
+    let mut case = Case::empty();
+    case.machines.push(crate::machine::AnyMachine::new(crate::lock::reaper::Reaper));
+    case.cluster.put(hanging("i", "prod/deployment/web"));
+    case.settle();
+    let away = json!({"metadata": {"finalizers": null, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    case.cluster.edit(&KIND, &key("i"), &away);
+    case.settle();
+    assert_eq!(leases(&case), [""; 0]);
+}
+
+#[test]
+fn a_failed_try_is_repeated_as_often_as_the_item_says() {
+    let mut case = alone(&json!({"failTimes": 2}));
+    case.cluster.edit(&KIND, &key("i"), &json!({"spec": {"retries": 2}}));
+    assert_eq!(run(&mut case)["phase"], "Progressing");
+    case.wait(Duration::from_secs(10)).wait(Duration::from_secs(10));
+    let status = item(&case).unwrap()["status"].clone();
+    assert_eq!((status["phase"].as_str(), status["retries"].as_i64()), (Some("Succeeded"), Some(2)));
+    assert!(status["firstError"]["message"].as_str().unwrap().contains("told to fail"), "{status}");
 }

@@ -5,22 +5,26 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::deploy::{
-    DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, deploy_item, execution, labels,
-    target,
+    DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, annotations, deploy_item,
+    execution, labels, operations, target,
 };
-use pawl_api::meta::Reason;
+use pawl_api::meta::{Reason, condition};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
 use serde_json::json;
 
 use super::{Observed, Report, item_status, patch_item};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::item_job::{self, Flow};
 use crate::deploy::items;
+use crate::deploy::job::{self, Jobs};
 use crate::object::{Key, Object};
 use crate::plan::{Part, Plan, Step, Wake};
 use crate::view::View;
 
 /// How many items a message names.
 const MAX_NAMED: usize = 5;
+
+const INTERRUPTED: &str = "it was interrupted while it ran";
 
 /// A DeployItem of the Execution.
 #[derive(Debug)]
@@ -257,7 +261,7 @@ fn in_job(item: &DeployItem, job: &str) -> Standing {
     }
 }
 
-/// Ends the jobs of items that nobody took, or that take too long, and sees to it that the others are watched. True if
+/// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the others are watched. True if
 /// there were any: then nothing else is decided before that is written.
 pub(super) fn timeouts(
     observed: &Observed,
@@ -272,6 +276,20 @@ pub(super) fn timeouts(
         else {
             continue;
         };
+        let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
+        // Whatever deploys it need not know how to stop: it is the job that ends.
+        if let Some(step) = job::interrupt(&owned.object, jobs) {
+            plan.steps.push(step);
+            continue;
+        }
+        if job::is_interrupted(&owned.object, jobs) {
+            plan.steps.extend(give_up(owned, item, Reason::Interrupted, INTERRUPTED, report.now));
+            continue;
+        }
+        // It waits for somebody else, not for its deployer: its time begins when it has what it acts on.
+        if condition::is_true(&status.conditions, TARGET_LOCKED) {
+            continue;
+        }
         let (since, limit, reason) = match (&status.last_reconcile_time, &status.job_id_generation_time) {
             (Some(picked_up), _) => {
                 (picked_up.0, item.spec.timeout.unwrap_or_default(), Reason::ProgressingTimeout)
@@ -303,7 +321,12 @@ fn not_picked_up(observed: &Observed, owned: &Owned, item: &DeployItem) -> Strin
         }
         _ => "its deployer does not answer".to_owned(),
     };
-    format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}")
+    let mut message = format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}");
+    if owned.object.is_deleting() {
+        let wish = annotations::DELETE_WITHOUT_UNINSTALL;
+        message.push_str(&format!("; to remove the objects alone, annotate the root {wish}=true"));
+    }
+    message
 }
 
 fn give_up(owned: &Owned, item: &DeployItem, reason: Reason, message: &str, now: Timestamp) -> Option<Step> {
@@ -328,9 +351,7 @@ pub(super) fn interrupt(owned: &Owned, job: &str, now: Timestamp) -> Option<Step
     let item = owned.item.as_ref()?;
     match in_job(item, job) {
         Standing::Done | Standing::Failed => None,
-        Standing::Running => {
-            give_up(owned, item, Reason::Interrupted, "it was interrupted while it ran", now)
-        }
+        Standing::Running => give_up(owned, item, Reason::Interrupted, INTERRUPTED, now),
         Standing::Waiting => {
             let mut status = item.status.clone().unwrap_or_default();
             let flow = Flow::of(&owned.object, status.phase);
@@ -342,7 +363,8 @@ pub(super) fn interrupt(owned: &Owned, job: &str, now: Timestamp) -> Option<Step
     }
 }
 
-/// Whom a change of an item concerns: its Execution, but only if it has finished, was never started, or is gone.
+/// Whom a change of an item concerns: its Execution, but only if it has finished, was never started, is gone, or is to be
+/// interrupted.
 pub(super) fn of_the_item(changed: &Object, view: &dyn View) -> Vec<Key> {
     let owner = changed.controller().filter(|owner| owner.kind == execution::KIND.kind);
     let Some(owner) = owner else { return Vec::new() };
@@ -352,7 +374,10 @@ pub(super) fn of_the_item(changed: &Object, view: &dyn View) -> Vec<Key> {
         Some(now) if now.resource_version() != changed.resource_version() => false,
         Some(now) => {
             let text = |field: &str| now.status().get(field).and_then(serde_json::Value::as_str);
-            text("jobID") == text("jobIDFinished")
+            let interrupted =
+                now.annotation(annotations::INTERRUPT_JOB).is_some_and(|job| text("jobID") == Some(job));
+            let asked = now.annotation(annotations::OPERATION) == Some(operations::INTERRUPT);
+            text("jobID") == text("jobIDFinished") || asked || interrupted
         }
     };
     if matters { vec![Key::new(changed.namespace(), &owner.name)] } else { Vec::new() }

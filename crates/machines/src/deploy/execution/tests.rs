@@ -313,6 +313,21 @@ fn interrupt_while_installing_and_twice() {
 }
 
 #[test]
+fn one_item_can_be_interrupted_whoever_deploys_it_and_the_others_go_on() {
+    let mut case = Case::of("a b c<a", &[("a", hangs()), ("b", json!({"delay": "30s"}))]);
+    case.settle().reconcile().check("Progressing", "");
+    let at = case.item_key("a");
+    let wish = json!({"metadata": {"annotations": {annotations::OPERATION: "interrupt"}}});
+    case.cluster.edit(&deploy_item::KIND, &at, &wish);
+    case.settle();
+    assert_eq!(case.phases(), "a=Failed b=Progressing c=-");
+    assert_eq!(case.item("a").unwrap()["status"]["lastError"]["reason"], "Interrupted");
+    case.wait(Duration::from_secs(31)).check("Failed", "DeployItemFailed");
+    // The wish does not meet the next job.
+    case.set_items("a b c<a", &[]).reconcile().check("Succeeded", "");
+}
+
+#[test]
 fn interrupt_while_deleting() {
     let mut case = done("a b<a");
     let at = case.item_key("b");
@@ -428,8 +443,22 @@ fn compressed_spec_read() {
     case.edit(json!({"spec": {"deployItems": null, "deployItemsCompressed": packed}}));
     case.settle().reconcile().check("Succeeded", "");
     assert_eq!(case.phases(), "a=Succeeded b=Succeeded");
-    case.edit(json!({"spec": {"deployItemsCompressed": "broken"}}));
-    case.reconcile().check("Failed", "ValidationFailed");
+    let zip = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).unwrap();
+        base64::engine::general_purpose::STANDARD.encode(encoder.finish().unwrap())
+    };
+    for (bad, told) in [
+        ("***".to_owned(), "it is not base64"),
+        (base64::engine::general_purpose::STANDARD.encode("no gzip"), "it is not gzip"),
+        (zip(b"{}"), "it is no list of items"),
+        // 40 MB of blanks in 40 KB.
+        (zip(&vec![b' '; 40 * 1024 * 1024]), "it unpacks to more than"),
+    ] {
+        case.edit(json!({"spec": {"deployItemsCompressed": bad}}));
+        case.reconcile().check("Failed", "ValidationFailed");
+        assert!(case.message().contains(told), "{}", case.message());
+    }
     case.delete();
     assert!(case.execution().is_none(), "a broken spec is deletable");
 }
@@ -600,4 +629,81 @@ fn a_change_of_an_item_wakes_its_execution_only_when_it_has_finished_or_is_gone(
     case.cluster.world.remove(&deploy_item::KIND, &at);
     assert_eq!(standing::of_the_item(&running, &case.cluster.world), [key("e")]);
     let _: Arc<DeployItem> = running.parse().unwrap();
+}
+
+/// A view that counts what is asked of it.
+struct Counting<'a> {
+    world: &'a crate::cache::World,
+    asked: std::cell::Cell<usize>,
+}
+
+impl Counting<'_> {
+    fn counted<T>(&self, answer: T) -> T {
+        self.asked.set(self.asked.get() + 1);
+        answer
+    }
+}
+
+impl View for Counting<'_> {
+    fn get(&self, kind: &pawl_api::meta::Kind, key: &Key) -> Option<Arc<Object>> {
+        self.counted(self.world.get(kind, key))
+    }
+
+    fn list(&self, kind: &pawl_api::meta::Kind, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        self.counted(self.world.list(kind, namespace))
+    }
+
+    fn owned(&self, kind: &pawl_api::meta::Kind, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.counted(self.world.owned(kind, owner_uid))
+    }
+
+    fn labelled(&self, kind: &pawl_api::meta::Kind, label: &str, value: &str) -> Vec<Arc<Object>> {
+        self.counted(self.world.labelled(kind, label, value))
+    }
+
+    fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.counted(self.world.dependents(owner_uid))
+    }
+
+    fn serves(&self, kind: &pawl_api::meta::Kind) -> crate::view::Served {
+        self.world.serves(kind)
+    }
+
+    fn resolve(&self, api_version: &str, kind: &str) -> Option<pawl_api::meta::Kind> {
+        self.world.resolve(api_version, kind)
+    }
+
+    fn kinds(&self) -> Vec<pawl_api::meta::Kind> {
+        self.world.kinds()
+    }
+}
+
+#[test]
+fn at_10_000_items_the_cost_per_item_is_flat() {
+    for size in [100_usize, 10_000] {
+        let list: Vec<Value> = (0..size)
+            .map(|at| {
+                let before: Vec<String> = (at >= 100).then(|| format!("i{}", at - 100)).into_iter().collect();
+                json!({"name": format!("i{at}"), "type": types::MOCK, "dependsOn": before})
+            })
+            .collect();
+        let mut case = Case::of("", &[]);
+        case.edit(json!({"spec": {"deployItems": list}}));
+        case.settle().operation("reconcile");
+        let machine = case.machines[0].clone();
+        // The job starts, and all objects are made.
+        for _ in 0..(3 + size.div_ceil(MAX_STEPS)) {
+            case.cluster.step(&machine, &KIND, &key("e"));
+        }
+        case.check("Progressing", "");
+        let me = case.cluster.world.get(&KIND, &key("e")).unwrap();
+        let view = Counting { world: &case.cluster.world, asked: std::cell::Cell::new(0) };
+        let answers = Arc::default();
+        let input = Input { view: &view, me: &me, refusals: &[], answers: &answers };
+        let plan = machine.plan(&input, case.cluster.now).unwrap();
+        assert_eq!(plan.steps.len(), 101, "one confirmation, and the first hundred are triggered");
+        assert!(view.asked.get() <= 5, "{} looks at the cache for {size} items", view.asked.get());
+        let object = me.raw().to_string().len() + plan.status.map_or(0, |status| status.to_string().len());
+        assert!(object < 1024 * 1024 + 512 * 1024, "the object has {object} bytes");
+    }
 }

@@ -34,11 +34,18 @@ pub(super) struct Exported {
     data: BTreeMap<String, Value>,
     targets: BTreeMap<String, Value>,
     /// Where each export belongs, and what is there.
-    places: BTreeMap<(Sort, String), (Key, Option<Arc<Object>>)>,
+    places: BTreeMap<(Sort, String), Place>,
     /// Objects of exports that are no longer wanted.
     stale: Vec<Arc<Object>>,
     /// The Installation in whose scope all of it is.
     scope: Option<String>,
+}
+
+/// Where an export belongs.
+#[derive(Debug)]
+struct Place {
+    key: Key,
+    found: Option<Arc<Object>>,
 }
 
 pub(super) fn read(view: &dyn View, me: &Object, installation: &Installation, family: &Family) -> Exported {
@@ -47,13 +54,13 @@ pub(super) fn read(view: &dyn View, me: &Object, installation: &Installation, fa
     let place = |sort: Sort, name: &str| {
         let key = scope::key(parent.as_deref(), me.namespace(), sort, name);
         let found = view.get(&kind_of(sort), &key);
-        (key, found)
+        Place { key, found }
     };
     let data = exports.data.iter().map(|export| (Sort::Data, export.data_ref.as_str()));
     let targets = exports.targets.iter().map(|export| (Sort::Target, export.target.as_str()));
-    let places: BTreeMap<(Sort, String), (Key, Option<Arc<Object>>)> =
+    let places: BTreeMap<(Sort, String), Place> =
         data.chain(targets).map(|(sort, name)| ((sort, name.to_owned()), place(sort, name))).collect();
-    let kept: BTreeSet<(Sort, &Key)> = places.iter().map(|((sort, _), (key, _))| (*sort, key)).collect();
+    let kept: BTreeSet<(Sort, &Key)> = places.iter().map(|((sort, _), place)| (*sort, &place.key)).collect();
     let owned = |sort: Sort| view.owned(&kind_of(sort), me.uid()).into_iter().map(move |found| (sort, found));
     let stale = owned(Sort::Data).chain(owned(Sort::Target)).filter(|(sort, found)| {
         is_ours(me, found) && !found.is_deleting() && !kept.contains(&(*sort, &found.key()))
@@ -172,7 +179,7 @@ fn write(
 ) -> Result<Option<Step>, Problem> {
     let kind = kind_of(sort);
     let place = observed.exported.places.get(&(sort, name.to_owned()));
-    let Some((key, found)) = place else { return Ok(None) };
+    let Some(Place { key, found }) = place else { return Ok(None) };
     let Some(found) = found else {
         let manifest = json!({
             "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels,

@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pawl_api::deploy::installation::{KIND, SubinstallationRef};
-use pawl_api::deploy::{Installation, InstallationPhase, LastError, annotations, execution, operations};
-use pawl_api::meta::reference::NamedRef;
+use pawl_api::deploy::{Installation, InstallationPhase, annotations, execution, operations};
 use pawl_api::meta::{Phase, Reason};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::Observed;
 use crate::deploy::blueprint::{Sibling, exported, imported};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::job::{self, Jobs};
+use crate::deploy::tree::Says;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Part, Step, Waiting};
 use crate::view::View;
@@ -31,19 +30,6 @@ pub(super) struct Member {
     /// `None` for the Execution, and for what does not have the shape of an Installation.
     child: Option<Arc<Installation>>,
     pub(super) says: Says,
-}
-
-/// What a member says of its job, whatever it is.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Says {
-    phase: Option<String>,
-    #[serde(rename = "jobID")]
-    job_id: Option<String>,
-    #[serde(rename = "jobIDFinished")]
-    job_id_finished: Option<String>,
-    last_error: Option<LastError>,
-    pub(super) export_ref: Option<NamedRef>,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +71,7 @@ impl Family {
 
 impl Member {
     fn of(object: Arc<Object>, child: Option<Arc<Installation>>) -> Self {
-        let says = Says::deserialize(object.status()).unwrap_or_default();
+        let says = Says::of(&object);
         Self { object, child, says }
     }
 
@@ -99,7 +85,7 @@ impl Member {
     }
 
     pub(super) fn jobs(&self) -> Jobs<'_> {
-        Jobs::of(&self.says.job_id, &self.says.job_id_finished)
+        self.says.jobs()
     }
 
     fn in_job(&self, job: &str) -> Standing {
@@ -119,7 +105,9 @@ impl Member {
         match self.in_job(job) {
             // What is on its way out will not be installed any more in this job.
             Standing::Waiting if self.object.is_deleting() => Standing::Failed,
-            standing => standing,
+            standing @ (Standing::Waiting | Standing::Running | Standing::Done | Standing::Failed) => {
+                standing
+            }
         }
     }
 
@@ -130,7 +118,7 @@ impl Member {
             _ if !self.object.is_deleting() => Standing::Running,
             // Finished is not gone.
             Standing::Done => Standing::Failed,
-            standing => standing,
+            standing @ (Standing::Waiting | Standing::Running | Standing::Failed) => standing,
         }
     }
 

@@ -159,10 +159,7 @@ fn one_target(view: &dyn View, me: &Object, name: &str, depth: usize) -> Found<I
 }
 
 /// The parent as an Installation, if there is one.
-fn its_imports(
-    above: Option<Arc<Object>>,
-    depth: usize,
-) -> Result<Option<(Arc<Object>, Arc<Installation>)>, String> {
+fn its_imports(above: Option<Arc<Object>>, depth: usize) -> Found<(Arc<Object>, Arc<Installation>)> {
     let Some(above) = above else { return Ok(None) };
     if depth > MAX_DEPTH {
         return Err(format!("Installations are nested more than {MAX_DEPTH} deep"));

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use pawl_api::deploy::installation::KIND;
-use pawl_api::deploy::{Installation, InstallationStatus, data_object, target};
+use pawl_api::deploy::{Installation, InstallationPhase, InstallationStatus, data_object, target};
 
 use super::scope;
 use crate::deploy::blueprint::{Sibling, Sort, exported, imported};
-use crate::deploy::job::Jobs;
+use crate::deploy::job::{self, Jobs};
 use crate::object::{Key, Object};
 use crate::view::View;
 
 /// What a root has to know about the others before it starts.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// At work on something that is imported here.
+    /// At work on something that is imported here, or about to be.
     pub(super) at_work: Vec<Key>,
     /// Export something that is imported here and is not there.
     pub(super) owing: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) fn of_the_sibling(changed: &Object, view: &dyn View) -> Vec<Key> {
         return Vec::new();
     }
     let Ok(its) = changed.parse::<Installation>() else { return Vec::new() };
-    let concerned = |wanted: &dyn Fn(&Object, &Installation) -> bool| -> Vec<Key> {
+    let concerned = |wanted: &dyn Fn(&Arc<Object>, &Installation) -> bool| -> Vec<Key> {
         let others = roots(view, changed).into_iter().filter(|other| other.uid() != changed.uid());
         others
             .filter(|other| other.parse::<Installation>().is_ok_and(|its| wanted(other, &its)))
@@ -176,11 +176,15 @@ fn is_root(object: &Object) -> bool {
     object.controller().is_none_or(|owner| owner.kind != KIND.kind)
 }
 
-fn is_at_work(object: &Object) -> bool {
+/// Whether a job runs, or is about to.
+fn is_at_work(object: &Arc<Object>) -> bool {
     let Ok(its) = object.parse::<Installation>() else { return false };
     let nothing = InstallationStatus::default();
     let status = its.status.as_ref().unwrap_or(&nothing);
-    Jobs::of(&status.job_id, &status.job_id_finished).running().is_some()
+    let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
+    let removed = status.phase == Some(InstallationPhase::DeleteFailed);
+    jobs.running().is_some()
+        || job::start(object, jobs, status.observed_generation, removed) != job::Start::No
 }
 
 fn sibling(installation: &Installation) -> Sibling<'_> {

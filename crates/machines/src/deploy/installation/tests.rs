@@ -444,3 +444,26 @@ fn an_installation_tells_each_phase_once_and_when_it_passed_its_stations() {
     case.wait(Duration::from_hours(1));
     assert_eq!(case.mark(), before, "I12: what is settled is not written");
 }
+
+#[test]
+fn automatic_retry_by_interval_and_cron() {
+    for (schedule, early, late) in [
+        (json!({"interval": "10m"}), Duration::from_mins(9), Duration::from_mins(1)),
+        (json!({"cronSpec": "15 * * * *"}), Duration::from_mins(14), Duration::from_mins(1)),
+        // The earlier of both.
+        (json!({"interval": "2h", "cronSpec": "0 * * * *"}), Duration::from_mins(59), Duration::from_mins(1)),
+    ] {
+        let blueprint =
+            PLAIN.replace("config: {}}\n    - {name: b", "config: {failTimes: 1}}\n    - {name: b");
+        let mut case = case(&blueprint, json!({"automaticReconcile": {"failedReconcile": schedule}}));
+        operation(&mut case, "e", "reconcile");
+        check(&case, "e", "Failed", "ExecutionFailed");
+        case.wait(early);
+        check(&case, "e", "Failed", "ExecutionFailed");
+        case.wait(late);
+        check(&case, "e", "Succeeded", "");
+        let job = status(&case, "e")["jobID"].clone();
+        case.wait(Duration::from_hours(48));
+        assert_eq!(status(&case, "e")["jobID"], job, "after a success nothing was asked for");
+    }
+}

@@ -17,6 +17,15 @@ pub(super) struct Config {
     pub(super) exports: Exports,
 }
 
+impl Config {
+    /// Every place that a check or an export looks at.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        let checks = self.readiness_checks.custom.iter().filter(|check| !check.disabled);
+        let exports = self.exports.exports.iter().filter_map(|export| export.from_resource.as_ref());
+        checks.flat_map(|check| &check.resource_selector).chain(exports)
+    }
+}
+
 /// An object and what may be done with it. In v1alpha1 an entry may be the object itself.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -54,7 +63,8 @@ pub(super) enum Policy {
     Fallback,
 }
 
-/// Whose word counts where somebody else has written the same field.
+/// How an object that is there already becomes what the manifest says. All but `merge` are a forced server-side apply:
+/// fields of the manifest are set, those that left it go, those of others stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) enum UpdateStrategy {
     #[default]
@@ -62,21 +72,11 @@ pub(super) enum UpdateStrategy {
     Update,
     #[serde(rename = "patch")]
     Patch,
-    /// Theirs: a field that somebody else owns is a conflict.
+    /// What is there stays as it is; only what is missing is added.
     #[serde(rename = "merge")]
     Merge,
     #[serde(rename = "mergeOverwrite")]
     MergeOverwrite,
-}
-
-impl UpdateStrategy {
-    /// With server-side apply all of them change only the fields that the manifest has; they differ in who wins.
-    pub(super) fn force(self) -> bool {
-        match self {
-            Self::Update | Self::Patch | Self::MergeOverwrite => true,
-            Self::Merge => false,
-        }
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -91,6 +91,7 @@ pub(super) struct ReadinessChecks {
 pub(super) struct CustomCheck {
     pub(super) name: String,
     pub(super) disabled: bool,
+    #[serde(deserialize_with = "one_or_many")]
     pub(super) resource_selector: Vec<Place>,
     pub(super) label_selector: Option<LabelSelector>,
     pub(super) requirements: Vec<Requirement>,
@@ -137,11 +138,25 @@ pub(super) struct Export {
     pub(super) from_object_ref: Option<FromObjectRef>,
 }
 
-/// The object that a field of the exported one names.
+/// The kind of the object that the export's path leads to, and the path of the value in that one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct FromObjectRef {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) json_path: String,
+}
+
+/// Early versions of the configuration knew only one.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Many(Vec<Place>),
+        One(Place),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Many(places) => places,
+        Written::One(place) => vec![place],
+    })
 }

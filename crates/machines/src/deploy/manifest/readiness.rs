@@ -1,5 +1,7 @@
 //! Is an object that was applied ready?
 
+use pawl_api::k8s::{DAEMON_SET, DEPLOYMENT, JOB, POD, REPLICA_SET, STATEFUL_SET};
+use pawl_api::meta::Kind;
 use serde_json::Value;
 
 use super::config::Requirement;
@@ -15,6 +17,9 @@ pub(super) enum Ready {
     /// It never will be.
     Never(String),
 }
+
+/// The kinds that can be there without being ready.
+pub(super) const CHECKED: &[Kind] = &[DEPLOYMENT, STATEFUL_SET, DAEMON_SET, REPLICA_SET, POD, JOB];
 
 /// What Kubernetes' own kinds say of themselves; all others are ready once they are there.
 pub(super) fn default(object: &Object) -> Ready {
@@ -119,8 +124,7 @@ fn same(wanted: &Value, found: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, JOB, POD};
-    use pawl_api::meta::Kind;
+    use pawl_api::k8s::CONFIG_MAP;
     use serde_json::json;
 
     fn check(kind: Kind, mut raw: Value, expect: &str) {

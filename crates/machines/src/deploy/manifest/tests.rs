@@ -1,6 +1,10 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
-use pawl_api::deploy::{annotations, deploy_item, types};
+use crate::object::Key;
+use pawl_api::deploy::{annotations, deploy_item, labels, types};
+use pawl_api::k8s::NAMESPACE;
+use pawl_api::pawl::labels::ALLOW_FROM;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// An item `i` that deploys these.
@@ -158,7 +162,7 @@ fn bad_input_is_told_all_at_once_and_hinders_no_removal() {
     assert_eq!(
         ended["lastError"]["message"],
         "spec.config.manifests[0]: apiVersion, kind and metadata.name are needed; \
-         spec.config.manifests[1]: the kind Widget of example.com/v1 is not known here"
+         spec.config.manifests[1]: the kind Widget of example.com/v1 is not known there"
     );
     delete(&mut case);
     assert!(case.cluster.get(&deploy_item::KIND, &key("i")).is_none());
@@ -184,4 +188,203 @@ fn whose_power_an_item_acts_in_its_own_namespace_unless_another_allows_it() {
     );
     set(&mut case, &manifests(vec![("manage", elsewhere)]));
     assert_eq!(run(&mut case)["phase"], "Succeeded");
+}
+
+#[test]
+fn what_somebody_else_made_is_never_taken_down_by_a_fallback() {
+    let mut case = item(manifests(vec![("fallback", config_map("theirs", "1"))]));
+    case.cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": "theirs"}, "data": {"k": "0"}}));
+    assert_eq!(run(&mut case)["phase"], "Succeeded");
+    delete(&mut case);
+    assert_eq!(found(&case, "theirs").unwrap()["data"]["k"], "0");
+}
+
+#[test]
+fn an_immutable_object_that_joins_later_is_made_too() {
+    let mut case = item(manifests(vec![("manage", config_map("a", "1"))]));
+    assert_eq!(run(&mut case)["phase"], "Succeeded");
+    set(&mut case, &manifests(vec![("manage", config_map("a", "1")), ("immutable", config_map("b", "1"))]));
+    assert_eq!(run(&mut case)["phase"], "Succeeded");
+    assert_eq!(found(&case, "b").unwrap()["data"]["k"], "1");
+}
+
+#[test]
+fn update_strategies_differ_in_whose_word_counts() {
+    for (strategy, expect) in [("update", "2"), ("patch", "2"), ("mergeOverwrite", "2"), ("merge", "theirs")]
+    {
+        let mut config = manifests(vec![(
+            "manage",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a"}, "data": {"k": "2", "new": "1"}}),
+        )]);
+        config["updateStrategy"] = strategy.into();
+        let mut case = item(config);
+        case.cluster.put(
+            json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "theirs", "own": "1"}}),
+        );
+        assert_eq!(run(&mut case)["phase"], "Succeeded", "{strategy}");
+        let data = found(&case, "a").unwrap()["data"].clone();
+        assert_eq!(
+            (&data["k"], &data["new"], &data["own"]),
+            (&json!(expect), &json!("1"), &json!("1")),
+            "{strategy}"
+        );
+    }
+}
+
+/// Which objects were written, in order, as the requests say.
+fn order(case: &Case) -> Vec<String> {
+    use crate::view::View as _;
+    let kinds = [pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION, pawl_api::k8s::CLUSTER_ROLE, CONFIG_MAP];
+    let mut all: Vec<(u64, String)> = kinds
+        .iter()
+        .flat_map(|kind| case.cluster.world.list(kind, None))
+        .map(|object| (object.resource_version().parse().unwrap(), object.name().to_owned()))
+        .collect();
+    all.sort();
+    all.into_iter().map(|(_, name)| name).collect()
+}
+
+#[test]
+fn definitions_come_first_then_what_has_no_namespace_then_the_rest() {
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "role"}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets"}}});
+    let mut case = Case::empty();
+    case.cluster.put(json!({"kind": "Namespace", "metadata": {"name": "pawl-system"}}));
+    let list = vec![("manage", config_map("map", "1")), ("manage", role), ("manage", crd)];
+    case.cluster.put(json!({"kind": "DeployItem", "metadata": {"name": "i", "namespace": "pawl-system",
+        "annotations": {annotations::OPERATION: "reconcile"}},
+        "spec": {"type": types::MANIFEST, "config": manifests(list)}}));
+    case.settle();
+    assert_eq!(order(&case), ["widgets.example.com", "role", "map"]);
+    let kept = case.cluster.get(&deploy_item::KIND, &Key::new(Some("pawl-system"), "i")).unwrap();
+    let kept = Kept::of(kept["status"]["providerStatus"].as_object().unwrap());
+    let down = steps::take_down(&kept.managed_resources.iter().collect::<Vec<_>>());
+    let told = |step: &Step| match step {
+        Step::Delete { target, .. } => format!("delete {}", target.key.name),
+        Step::ConfirmGone(target) => format!("gone {}", target.key.name),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        down.iter().map(told).collect::<Vec<_>>(),
+        [
+            "delete map",
+            "gone map",
+            "delete role",
+            "gone role",
+            "delete widgets.example.com",
+            "gone widgets.example.com"
+        ]
+    );
+}
+
+#[test]
+fn a_check_selects_by_labels_among_what_the_item_deployed() {
+    let labelled = |name: &str, app: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"app": app}}, "data": {"k": "1"}})
+    };
+    let mut config = manifests(vec![("manage", labelled("a", "x")), ("manage", labelled("b", "y"))]);
+    config["readinessChecks"] = json!({"custom": [{"name": "c",
+        "labelSelector": {"apiVersion": "v1", "kind": "ConfigMap", "matchLabels": {"app": "x"}},
+        "requirements": [{"jsonPath": ".data.ok", "operator": "exists"}]}]});
+    let mut case = item(config);
+    assert_eq!(run(&mut case)["phase"], "Progressing");
+    case.cluster.edit(&CONFIG_MAP, &key("b"), &json!({"data": {"ok": "1"}}));
+    case.settle();
+    assert_eq!(status(&case)["phase"], "Progressing", "b is not selected");
+    case.cluster.edit(&CONFIG_MAP, &key("a"), &json!({"data": {"ok": "1"}}));
+    case.settle();
+    assert_eq!(status(&case)["phase"], "Succeeded");
+}
+
+#[test]
+fn an_export_may_lead_over_an_object_that_names_another() {
+    let mut config = manifests(vec![(
+        "manage",
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "ref": {"name": "s"}}),
+    )]);
+    config["exports"] = json!({"exports": [{"key": "password", "jsonPath": ".ref",
+        "fromResource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"},
+        "fromObjectRef": {"apiVersion": "v1", "kind": "Secret", "jsonPath": ".data.p"}}]});
+    let mut case = item(config);
+    assert_eq!(run(&mut case)["phase"], "Progressing");
+    case.cluster.put(json!({"kind": "Secret", "metadata": {"name": "s",
+        "labels": {labels::DEPLOY_ITEM: "i", labels::DEPLOY_ITEM_NAMESPACE: "n"}}, "data": {"p": "eA=="}}));
+    case.settle();
+    assert_eq!(status(&case)["phase"], "Succeeded", "{:#}", status(&case));
+}
+
+#[test]
+fn whose_power_nothing_is_exported_from_a_namespace_that_does_not_allow_it() {
+    let mut config = manifests(vec![("manage", config_map("a", "1"))]);
+    config["exports"] = json!({"exports": [{"key": "k", "jsonPath": ".data.p",
+        "fromResource": {"apiVersion": "v1", "kind": "Secret", "name": "s", "namespace": "other"}}]});
+    let mut case = item(config);
+    case.cluster.put(
+        json!({"kind": "Secret", "metadata": {"name": "s", "namespace": "other"}, "data": {"p": "eA=="}}),
+    );
+    run(&mut case);
+    assert_eq!(status(&case)["phase"], "Progressing");
+    assert!(status(&case).get("exportRef").is_none());
+}
+
+#[test]
+fn the_objects_that_an_item_applies_are_locked() {
+    use crate::view::View as _;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2}});
+    let mut case = item(manifests(vec![("manage", deployment)]));
+    run(&mut case);
+    let held: Vec<String> = case
+        .cluster
+        .world
+        .list(&crate::lock::LEASE, None)
+        .iter()
+        .map(|lease| lease.annotation(crate::lock::TARGET).unwrap().to_owned())
+        .collect();
+    assert!(held.iter().any(|target| target == "n/deployment/web"), "{held:?}");
+    assert!(held.iter().any(|target| target == "item:n/none/i"), "{held:?}");
+}
+
+#[test]
+fn what_is_deployed_does_not_move_to_another_cluster_by_itself() {
+    let mut case = item(manifests(vec![("manage", config_map("a", "1"))]));
+    assert_eq!(run(&mut case)["phase"], "Succeeded");
+    case.cluster.put(json!({"kind": "Target", "metadata": {"name": "t"},
+        "spec": {"type": types::KUBERNETES_CLUSTER, "config": {"kubeconfig": "x"}}}));
+    case.cluster.edit(&deploy_item::KIND, &key("i"), &json!({"spec": {"target": {"name": "t"}}}));
+    let ended = run(&mut case);
+    assert_eq!(ended["lastError"]["reason"], "TargetInvalid");
+    assert!(
+        ended["lastError"]["message"].as_str().unwrap().contains("was deployed to this cluster"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn a_failure_elsewhere_that_passes_is_told_once_and_one_for_good_ends_the_job() {
+    use crate::failure::Failure;
+    let mut case = item(manifests(vec![("manage", config_map("a", "1"))]));
+    case.cluster.put(json!({"kind": "Target", "metadata": {"name": "t"},
+        "spec": {"type": types::KUBERNETES_CLUSTER, "config": {"kubeconfig": "x"}}}));
+    case.cluster.edit(&deploy_item::KIND, &key("i"), &json!({"spec": {"target": {"name": "t"}}}));
+    case.cluster.outside = |call| Err(Failure::unanswered(call.to_string(), "nobody is there"));
+    let waiting = run(&mut case);
+    assert_eq!(waiting["phase"], "Progressing");
+    assert!(waiting["lastError"]["message"].as_str().unwrap().contains("nobody is there"), "{waiting}");
+    let writes = case.cluster.statuses.len();
+    case.settle();
+    assert_eq!(case.cluster.statuses.len(), writes, "it is said once");
+    case.cluster.outside = |call| {
+        let status = br#"{"kind":"Status","reason":"Forbidden","message":"no"}"#;
+        Err(Failure::answered(call.to_string(), 403, None, status))
+    };
+    case.settle();
+    assert_eq!(
+        (&status(&case)["phase"], &status(&case)["lastError"]["reason"]),
+        (&json!("Failed"), &json!("Forbidden"))
+    );
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::git::workflow::{WAITS_FOR, parameters};
+use pawl_api::git::workflow::{HELD_FOR, WAITS_FOR, parameters};
 use pawl_api::git::{BranchSpec, Repository, WorkflowSpec, labels};
 use pawl_api::meta::Target;
 use pawl_api::meta::target::GitRef;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::Observed;
 use crate::cluster::job::JOB;
-use crate::lock::{self, Claim, Holder, LEASE, Lock, Marks, UNIT};
+use crate::lock::{self, Claim, Holder, LEASE, Marks, UNIT};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Part, Step};
 use crate::view::View;
@@ -30,9 +30,11 @@ pub(super) struct Locks {
     leases: BTreeMap<Key, Arc<Object>>,
     /// The Leases that name this Workflow, whatever its targets are by now.
     held: Vec<Arc<Object>>,
-    /// How many other Workflows of the Repository hold locks.
+    /// How many other Workflows of the Repository hold locks, or have a Job that was made and not let go.
     pub(super) others: usize,
-    /// How many of them took theirs before this one, in the API server's own order.
+    /// How many of them hold locks.
+    pub(super) others_running: usize,
+    /// How many of those took theirs before this one, in the API server's own order.
     pub(super) others_before: usize,
 }
 
@@ -77,8 +79,10 @@ impl Locks {
             let units: BTreeSet<&str> = others.filter_map(|lease| lease.label(UNIT)).collect();
             units.into_iter().filter(|unit| *unit != me.uid()).count()
         };
-        let (others, others_before) = (holders(u64::MAX), holders(mine));
-        Self { targets, leases, held, others, others_before }
+        let (others_running, others_before) = (holders(u64::MAX), holders(mine));
+        let occupied = repository.map(|repository| occupied(view, repository.uid())).unwrap_or_default();
+        let others = occupied.into_iter().filter(|unit| unit != me.uid()).count();
+        Self { targets, leases, held, others, others_running, others_before }
     }
 
     /// What it acts on, normalized.
@@ -96,7 +100,9 @@ impl Locks {
 
     pub(super) fn turn(&self, observed: &Observed, system_namespace: &str, now: Timestamp) -> Turn {
         let me = &observed.me;
-        let run = Reference { kind: JOB, key: me.key(), uid: String::new() };
+        // Its own Job may not be there yet, and then there is nothing to name: nobody takes a lock without one.
+        let uid = observed.job.as_ref().filter(|(job, _)| observed.is_ours(job)).map(|(job, _)| job.uid());
+        let run = Reference { kind: JOB, key: me.key(), uid: uid.unwrap_or_default().to_owned() };
         let holder = Holder { unit: me.reference(), run: Some(run) };
         let repository = observed.repository.as_ref().map(|repository| repository.uid().to_owned());
         let marks: Marks = repository.iter().map(|uid| (labels::REPO_UID, uid.clone())).collect();
@@ -152,11 +158,8 @@ fn targets(
     let mut targets = vec![own.map_err(|error| error.to_string())?];
     let handed_on = template.and_then(|template| template.annotation(TARGETS));
     for (list, whose) in [(me.annotation(TARGETS), "Workflow"), (handed_on, "WorkflowTemplate")] {
-        for raw in
-            list.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|raw| !raw.is_empty())
-        {
-            let target =
-                raw.parse().map_err(|error| format!("annotation {TARGETS} of the {whose}: {error}"))?;
+        let listed = lock::listed(list.unwrap_or_default());
+        for target in listed.map_err(|error| format!("annotation {TARGETS} of the {whose}: {error}"))? {
             if !targets.contains(&target) {
                 targets.push(target);
             }
@@ -186,12 +189,20 @@ fn reference(spec: &WorkflowSpec, branch: &BranchSpec) -> GitRef {
     }
 }
 
-/// When the API server wrote an object. Only a hold or a release writes a lock, so this is the order of holding.
+/// The Workflows that have one of a Repository's places: those that hold a lock, and those whose Job is made and held.
+pub(super) fn occupied(view: &dyn View, repository_uid: &str) -> BTreeSet<String> {
+    let leases = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
+    let jobs = view.labelled(&JOB, HELD_FOR, repository_uid);
+    let running = leases.iter().filter_map(|lease| lease.label(UNIT));
+    let starting = jobs.iter().filter_map(|job| job.controller()).map(|owner| owner.uid.as_str());
+    running.chain(starting).map(str::to_owned).collect()
+}
+
+/// When the API server wrote an object. Only a hold or a release writes a lock of ours, for it names
+/// its run from the start: so this is the order of holding.
 fn revision(lease: &Arc<Object>) -> Option<u64> {
-    match lock::read(Some(lease)) {
-        Lock::Held(_) => lease.resource_version().parse().ok(),
-        Lock::Free | Lock::Unreadable(_) => None,
-    }
+    // A lock that is free has no unit's label. To read the whole holder of each would cost more than the decision.
+    lease.label(UNIT).and_then(|_| lease.resource_version().parse().ok())
 }
 
 fn find_me(me: &Object, target: &Target) -> Option<Step> {

@@ -244,7 +244,9 @@ impl Teller<'_> {
             None => return Err(Told::Ask(vec![call])),
             Some(Ok(reply)) => match &**reply {
                 outside::Reply::Logs(text) => Ok(text.clone()),
-                outside::Reply::GitHub(_) | outside::Reply::Bundle(_) => Err(mismatched(&call).message),
+                outside::Reply::GitHub(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
+                    Err(mismatched(&call).message)
+                }
             },
             Some(Err(failure)) => Err(failure.message.clone()),
         };
@@ -269,7 +271,9 @@ impl Teller<'_> {
             }
             Some(Ok(reply)) => match &**reply {
                 outside::Reply::GitHub(reply) => Ok(reply.clone()),
-                outside::Reply::Logs(_) | outside::Reply::Bundle(_) => Err(Told::Never(mismatched(&call))),
+                outside::Reply::Logs(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
+                    Err(Told::Never(mismatched(&call)))
+                }
             },
             Some(Err(failure)) => Err(match failure.category {
                 Category::Transient | Category::Conflict | Category::Gone => Told::Later(failure.clone()),

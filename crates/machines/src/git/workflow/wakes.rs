@@ -6,15 +6,16 @@
 use std::sync::Arc;
 
 use pawl_api::git::repository;
-use pawl_api::git::workflow::{HELD, WAITS_FOR};
+use pawl_api::git::workflow::{HELD, HELD_FOR, WAITS_FOR};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflow};
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
 use super::ahead::{commits, has_not_started, is_evaluated, queued, workflows_of};
+use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::git::account;
-use crate::lock::{self, LEASE, Lock, Place, UNIT};
+use crate::lock::{self, LEASE, Lock, Place};
 use crate::object::{Key, Object};
 use crate::view::View;
 
@@ -83,6 +84,11 @@ pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
             && waits_for(other, Reason::WaitingForDependency)
     });
     let mut keys: Vec<Key> = dependents.map(|other| other.key()).collect();
+    // One that never ran gives back no lock, but it may have been the one that a place was offered to.
+    let never_ran = typed.status.as_ref().is_none_or(|status| status.job_ref.is_none());
+    if let Some(repository) = account::repository_of(view, &branch).filter(|_| never_ran) {
+        keys.extend(for_a_place(repository.uid(), view));
+    }
     let sequence = branch.parse::<Branch>().ok().and_then(|branch| branch.spec.sequence);
     if let (Some(sequence), Some(repository)) = (sequence, account::repository_of(view, &branch)) {
         let later = commits(view, repository.uid()).into_iter().filter(|(other, ..)| *other > sequence);
@@ -107,9 +113,10 @@ pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
         let marked = view.labelled(&workflow::KIND, WAITS_FOR, hash);
         keys.extend(marked.iter().filter(|object| !is_over(object)).map(|object| object.key()));
         keys.extend(next_on_target(lease, view));
-    }
-    if let Some(repository) = lease.label(labels::REPO_UID) {
-        keys.extend(for_a_place(repository, view));
+        // Only who lets go frees a place.
+        if let Some(repository) = lease.label(labels::REPO_UID) {
+            keys.extend(for_a_place(repository, view));
+        }
     }
     keys
 }
@@ -148,19 +155,20 @@ fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
     wanting.min().map(|(_, key)| key)
 }
 
-/// The next that waits for one of the Repository's places, while there is one, and those that hold a lock but not yet a
-/// place.
+/// The next that waits for one of the Repository's places, while there is one, and those whose Job is made and waits for
+/// its place.
 fn for_a_place(repository_uid: &str, view: &dyn View) -> Vec<Key> {
     let Some(repository) = view.by_uid(&repository::KIND, repository_uid) else { return Vec::new() };
     let Ok(typed) = repository.parse::<Repository>() else { return Vec::new() };
-    let locks = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
-    let units: std::collections::BTreeSet<&str> =
-        locks.iter().filter_map(|lease| lease.label(UNIT)).collect();
-    let holders = locks.iter().filter_map(|lease| holder(lease));
-    let held =
-        holders.filter(|key| view.get(&workflow::KIND, key).is_some_and(|object| is_held(&object, view)));
-    let mut keys: Vec<Key> = held.collect();
-    if units.len() < usize::try_from(typed.spec.max_concurrent).unwrap_or_default() {
+    // A Job has its Workflow's name.
+    let held = view.labelled(&JOB, HELD_FOR, repository_uid).into_iter().map(|job| job.key());
+    let waits = |key: &Key| {
+        let workflow = view.get(&workflow::KIND, key).and_then(|object| object.parse::<Workflow>().ok());
+        workflow.is_some_and(|workflow| has_said(&workflow, Reason::Queued))
+    };
+    let mut keys: Vec<Key> = held.filter(waits).collect();
+    let limit = usize::try_from(typed.spec.max_concurrent).unwrap_or_default();
+    if occupied(view, repository_uid).len() < limit {
         keys.extend(
             queued(view, repository_uid).min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, object)| object.key()),
         );
@@ -179,6 +187,11 @@ fn not_started(object: &Arc<Object>) -> bool {
 fn is_over(object: &Arc<Object>) -> bool {
     let phase = object.parse::<Workflow>().ok().and_then(|typed| typed.status.as_ref()?.phase);
     phase.is_some_and(WorkflowPhase::is_terminal)
+}
+
+fn has_said(workflow: &Workflow, reason: Reason) -> bool {
+    let said = workflow.status.as_ref().and_then(|status| status.reason.as_deref());
+    said == Some(reason.as_str())
 }
 
 /// Whether it waits for this, or has not said yet what it waits for.

@@ -10,7 +10,7 @@ use pawl_api::remedy::{
 use serde_json::json;
 
 use super::report::Report;
-use super::steps::Standing;
+use super::steps::{Standing, Stepped};
 use super::{Observed, later};
 use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
 
@@ -49,8 +49,8 @@ pub(super) fn stop(
         _ => reason,
     };
     let steps = cancel(observed, message);
-    // What was cut off in the middle may have changed its target.
-    report.status.requires_manual_review |= !steps.is_empty();
+    // What is cut off in the middle may have changed its target.
+    report.status.requires_manual_review |= observed.steps.iter().any(Stepped::needs_review);
     report.status.outcome = Some(reason.into());
     let mut plan = report.ends(phase, reason, message).note(Note::warning(word, message));
     plan.steps = steps;

@@ -110,6 +110,20 @@ impl Steps {
 }
 
 impl Stepped {
+    /// Whether a person must look at what this step works on if it ends here.
+    pub(super) fn needs_review(&self) -> bool {
+        let running = || {
+            let typed = self.child.as_ref().and_then(|(_, typed)| typed.as_ref());
+            let phase = typed.and_then(|typed| typed.status.as_ref()?.phase);
+            phase == Some(WorkflowExecutionPhase::Running)
+        };
+        match &self.standing {
+            Standing::Going => running(),
+            Standing::Failed { review, .. } => *review,
+            Standing::Waiting | Standing::Ready | Standing::Done | Standing::Blocked { .. } => false,
+        }
+    }
+
     /// Whether a blocked step is tried again: when its time has come, or when its target became free.
     pub(super) fn may_retry(&self, since: Timestamp, until: Option<Timestamp>, now: Timestamp) -> bool {
         self.free || self.retried_at(since, until) <= now

@@ -9,8 +9,9 @@ use pawl_api::remedy::workflow_execution::{BlockClearance, Outcome, SUCCEEDED, S
 use pawl_api::remedy::{WorkflowExecutionPhase, WorkflowExecutionStatus};
 
 use super::failure_details::{Failure, Setting, took};
-use super::run::{Run, Standing};
-use super::{Observed, later, run};
+use super::run::Run;
+use super::{Observed, later};
+use crate::lock;
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::memory::{Ended, Memory, Unit};
 
@@ -74,9 +75,7 @@ impl<'a> Report<'a> {
 
     /// Running; as the run says, where one is given.
     pub(super) fn runs(mut self, run: Option<&Run>) -> Plan<WorkflowExecutionStatus> {
-        if let Some(Standing::Going(summary)) = run.map(Run::standing) {
-            self.status.pipeline_run_status = Some(summary);
-        }
+        self.summarizes(run);
         let first = self.status.phase != Some(WorkflowExecutionPhase::Running);
         self.says(WorkflowExecutionPhase::Running, Reason::Running, "the run has begun");
         let mut plan = Plan::rest();
@@ -90,6 +89,7 @@ impl<'a> Report<'a> {
 
     pub(super) fn completes(mut self, run: &Run) -> Plan<WorkflowExecutionStatus> {
         let at = run.ended_at().unwrap_or(self.now).min(self.now);
+        self.summarizes(Some(run));
         self.status.outcome = Some(Outcome::Success);
         self.status.completion_time = Some(Time(at));
         self.status.duration = self.status.start_time.as_ref().map(|from| took(from.0, at).to_string());
@@ -117,6 +117,7 @@ impl<'a> Report<'a> {
         self.status.completion_time = Some(Time(at));
         self.status.duration = started_at.map(|from| took(from, at).to_string());
         self.status.failure_details = Some(failure.details(setting));
+        self.summarizes(self.observed.ours());
         self.says(WorkflowExecutionPhase::Failed, failure.reason, &failure.message);
         let message = format!("{}: {}", failure.reason, failure.message);
         self.ends(Note::warning(Reason::WorkflowFailed, message))
@@ -171,7 +172,7 @@ impl<'a> Report<'a> {
         let confirm = match &observed.run {
             // It is over; or the name is somebody else's, and will never be a run of ours.
             Some(_) => Vec::new(),
-            None => run::confirm_gone(&observed.run_reference()),
+            None => lock::confirm_gone(&observed.run_reference()),
         };
         confirm.into_iter().chain(observed.locks.release(self.remembered().as_ref())).collect()
     }
@@ -232,6 +233,11 @@ impl<'a> Report<'a> {
         plan.gate(Gate::passed(GateName::Validate, Reason::Valid, format!("the spec, and {target}")))
             .gate(Gate::passed(GateName::Cooldown, Reason::CooldownOver, remembered))
             .gate(Gate::passed(GateName::Lock, Reason::LockAcquired, target))
+    }
+
+    fn summarizes(&mut self, run: Option<&Run>) {
+        self.status.pipeline_run_status =
+            run.and_then(Run::summary).or(self.status.pipeline_run_status.take());
     }
 
     fn workflow_id(&self) -> &'a str {

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::cluster::job::{JOB, POD};
 use crate::git::job_template;
 use crate::lock::reaper::is_finished;
-use crate::object::{Key, Object, Reference};
+use crate::object::{Key, Object};
 use crate::plan::{Adopt, Part, Propagation, Step};
 
 /// Who a container runs as.
@@ -29,9 +29,6 @@ const USER: i64 = 1000;
 
 /// The pipeline of a bundle that is run.
 const PIPELINE: &str = "workflow";
-
-/// What says which Job a Pod is of, also when the Job is gone.
-const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// What a cache shows under the name of a run.
 #[derive(Clone, Debug)]
@@ -112,6 +109,16 @@ impl Run {
         matches!(self.standing(), Standing::Succeeded(_) | Standing::Failed(_))
     }
 
+    /// What its own status says, once it was let go.
+    pub(super) fn summary(&self) -> Option<PipelineRunSummary> {
+        match self.standing() {
+            Standing::Held => None,
+            Standing::Going(summary) | Standing::Succeeded(summary) | Standing::Failed(summary) => {
+                Some(summary)
+            }
+        }
+    }
+
     pub(super) fn started_at(&self) -> Option<Timestamp> {
         let at = match self {
             Self::Pipeline(_, run) => run.status.as_ref()?.start_time.as_ref(),
@@ -168,17 +175,6 @@ impl Run {
             only_if_gone: vec![],
         }
     }
-}
-
-/// Goes on only if nothing of a run is left on the API server: the run itself, and what acts for it.
-pub(super) fn confirm_gone(run: &Reference) -> Vec<Step> {
-    let mut steps = vec![Step::ConfirmGone(run.clone())];
-    if !run.uid.is_empty() {
-        let label = if run.kind == JOB { JOB_UID } else { tekton::labels::PIPELINE_RUN_UID };
-        let namespace = run.key.namespace.clone();
-        steps.push(Step::ConfirmNone { kind: POD, namespace, label, value: run.uid.clone() });
-    }
-    steps
 }
 
 /// The kind whose objects may still act for a run that is gone.

@@ -69,6 +69,14 @@ fn finish(mut case: Case, name: &str, how: &str) -> Case {
     case.settle()
 }
 
+/// Lets one Workflow look until its Job runs, before the others do.
+fn ahead(mut case: Case, name: &str) -> Case {
+    for _ in 0..3 {
+        case.cluster.step(&case.machine.clone(), &workflow::KIND, &Key::new(Some("n"), name));
+    }
+    case
+}
+
 /// Lets the time pass in which nothing is said.
 fn patient(mut case: Case) -> Case {
     case = case.settle();
@@ -135,6 +143,11 @@ fn the_lock_names_its_holder_and_goes_with_the_run() {
     assert_eq!(locks[0].annotation(crate::lock::TARGET), Some(target));
     assert_eq!(locks[0].namespace(), Some(SYSTEM_NAMESPACE));
     assert_eq!(case.workflow().unwrap()["status"]["target"], target);
+    let crate::lock::Lock::Held(holder) = crate::lock::read(Some(&locks[0])) else { panic!("it is held") };
+    let run = holder.run.unwrap();
+    let made = case.job().unwrap()["metadata"]["uid"].clone();
+    assert_eq!((&run.kind, run.key.to_string().as_str()), (&JOB, "n/w"));
+    assert_eq!(json!(run.uid), made, "the lock names its run, with its UID");
     let gates = case.workflow().unwrap()["status"]["gates"].clone();
     assert_eq!((&gates[1]["gate"], &gates[1]["verdict"]), (&json!("Lock"), &json!("Passed")));
     // Failing is not yet over: a Pod may still act on the target.
@@ -148,7 +161,7 @@ fn the_lock_names_its_holder_and_goes_with_the_run() {
 #[test]
 fn who_finds_its_target_taken_waits_names_the_holder_and_goes_on_when_it_is_free() {
     let second = WORKFLOW.replace("name: w,", "name: x,");
-    let case = patient(Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &second]));
+    let case = patient(ahead(Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &second]), "w"));
     assert!(has_job(&case, "w") && !has_job(&case, "x"));
     assert_eq!(says(&case, "x"), ("Pending".into(), "TargetLocked".into()));
     assert!(message(&case, "x").ends_with("is held by Workflow.terrakojo.io n/w"), "{}", message(&case, "x"));
@@ -171,10 +184,28 @@ fn who_finds_its_target_taken_waits_names_the_holder_and_goes_on_when_it_is_free
 }
 
 #[test]
+fn of_two_that_made_their_jobs_at_the_same_time_one_runs_and_the_other_follows() {
+    let second = WORKFLOW.replace("name: w,", "name: x,");
+    let mut case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &second]);
+    for name in ["w", "x"] {
+        case.cluster.step(&case.machine.clone(), &workflow::KIND, &Key::new(Some("n"), name));
+    }
+    let case = case.settle();
+    let running = |case: &Case| {
+        let jobs = case.cluster.world.list(&JOB, None);
+        let going = jobs.iter().filter(|job| job.raw()["spec"]["suspend"] == false && job.status().is_null());
+        going.map(|job| job.name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(running(&case), ["w"]);
+    assert_eq!(says(&case, "x"), ("Pending".into(), "TargetLocked".into()));
+    assert_eq!(running(&finish(case, "w", "Complete")), ["x"]);
+}
+
+#[test]
 fn a_wait_that_passes_soon_is_not_worth_a_write() {
     let second = WORKFLOW.replace("name: w,", "name: x,");
     // It must be found by whoever lets go; that is all.
-    let case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &second]).settle();
+    let case = ahead(Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &second]), "w").settle();
     assert_eq!(says(&case, "x"), (String::new(), String::new()));
 }
 
@@ -184,7 +215,7 @@ fn more_targets_are_locked_with_it_all_or_none() {
         WORKFLOW.replace("finalizers:", "annotations: {pawl.dev/targets: prod/deployment/web}, finalizers:");
     let other = "path: envs/other";
     let second = first.replace("name: w,", "name: x,").replace("path: envs/prod", other);
-    let case = patient(Case::new(&[BRANCH, TEMPLATE, &first, &second]));
+    let case = patient(ahead(Case::new(&[BRANCH, TEMPLATE, &first, &second]), "w"));
     assert!(has_job(&case, "w") && !has_job(&case, "x"));
     assert_eq!(case.cluster.world.list(&LEASE, None).len(), 2, "what waits holds nothing");
     assert!(message(&case, "x").starts_with("prod/deployment/web is held by"), "{}", message(&case, "x"));
@@ -336,7 +367,7 @@ fn a_run_that_lost_the_race_for_the_last_place_waits_although_its_job_is_made() 
         of_commit("w", "a", 1, "plan", ""),
         of_commit("x", "a", 1, "plan", "").replace("envs/prod", "envs/other"),
     ]);
-    // Both look before either has the lock.
+    // Both look before the cache shows what the other made.
     let before: Vec<_> = ["w", "x"]
         .map(|name| case.cluster.world.get(&workflow::KIND, &Key::new(Some("n"), name)).unwrap())
         .into_iter()
@@ -344,8 +375,8 @@ fn a_run_that_lost_the_race_for_the_last_place_waits_although_its_job_is_made() 
         .collect();
     assert!(before.iter().all(|(plan, _)| !plan.asks.is_empty()));
     case.cluster.step(&case.machine.clone(), &workflow::KIND, &Key::new(Some("n"), "w"));
-    let held = case.cluster.world.list(&LEASE, None)[0].clone();
-    case.cluster.world.remove(&LEASE, &held.key());
+    let held = case.cluster.world.get(&JOB, &Key::new(Some("n"), "w")).unwrap();
+    case.cluster.world.remove(&JOB, &held.key());
     case.cluster.step(&case.machine.clone(), &workflow::KIND, &Key::new(Some("n"), "x"));
     case.cluster.world.put(held);
     let case = case.settle();

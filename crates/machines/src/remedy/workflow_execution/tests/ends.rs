@@ -121,3 +121,36 @@ fn a_lock_that_was_taken_away_before_the_run_was_let_go_runs_nothing() {
     lab.settle().check("w", "Failed", "PipelineRunCreationFailed");
     assert!(lab.runs(&PIPELINE_RUN).is_empty());
 }
+
+#[test]
+fn the_ledger_is_told_each_event_once_however_often_it_is_asked() {
+    let machine = AnyMachine::new(WorkflowExecutions::default());
+    let mut lab = Lab::new();
+    let mut told = std::collections::BTreeMap::new();
+    let mut listen = |lab: &Lab| {
+        for object in lab.cluster.world.list(&workflow_execution::KIND, None) {
+            for entry in machine.audit(&lab.cluster.world, &object, lab.cluster.now).unwrap() {
+                told.insert(entry.id, entry.event);
+            }
+        }
+    };
+    lab.execution("w", json!({}));
+    listen(&lab);
+    lab.execution("v", json!({}));
+    listen(&lab);
+    lab.fail("w");
+    listen(&lab);
+    listen(&lab);
+    let of_runs = |event: &&String| event.contains(".execution.");
+    let mut events: Vec<&String> = told.values().filter(of_runs).collect();
+    events.sort();
+    assert_eq!(
+        events,
+        [
+            "workflowexecution.execution.failed",
+            "workflowexecution.execution.skipped",
+            "workflowexecution.execution.started"
+        ]
+    );
+    assert!(told.values().any(|event| event.ends_with("lock.taken")), "{told:?}");
+}

@@ -1,0 +1,25 @@
+//! One request to a program of ours on this machine, and its whole answer.
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Sends a request and returns the answer's body. Without a body it is a GET.
+///
+/// # Errors
+/// When nobody answers, or not with success: then with what was said.
+pub(crate) async fn ask(address: &str, path: &str, body: Option<&str>) -> anyhow::Result<String> {
+    let mut stream =
+        TcpStream::connect(address).await.with_context(|| format!("nobody answers at {address}"))?;
+    let (method, body) = (if body.is_some() { "POST" } else { "GET" }, body.unwrap_or_default());
+    let head =
+        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
+    match head.split_ascii_whitespace().nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        Some(_) | None => bail!("{}", body.trim()),
+    }
+}

@@ -1,0 +1,102 @@
+//! The API server of a control plane on this machine: its storage, its socket, and who may speak to it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use pawl_apiserver::{Options, PodLogs, RealEnv, Server};
+use pawl_machines::cluster::service_account::RootCertificates;
+use tokio::net::TcpListener;
+
+use super::identity::Identity;
+use super::kubeconfig;
+use crate::ports::Guarded;
+use crate::stop::Stop;
+
+/// A server with its storage open and its socket bound, not serving yet.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    server: Server,
+    listener: TcpListener,
+    identity: Identity,
+    pub(crate) address: SocketAddr,
+    /// Where everything is kept.
+    pub(crate) directory: PathBuf,
+    /// The file with which people and programs find it.
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Plane {
+    /// Opens the storage, with all of our kinds in it, and binds the socket.
+    ///
+    /// # Errors
+    /// When the directory or the address is no use.
+    pub(crate) async fn open(
+        data_dir: &Path,
+        listen: SocketAddr,
+        write_kubeconfig: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let directory = prepare(data_dir)?;
+        let server = Server::open(&directory.join("store"), Arc::new(RealEnv), Options::default())
+            .with_context(|| format!("--data-dir {}", data_dir.display()))?;
+        for crd in pawl_api::crds::all() {
+            let name = crd.metadata.name.clone().unwrap_or_default();
+            server
+                .install_crd(serde_json::to_value(crd)?)
+                .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
+        }
+        for crd in pawl_api::tekton::crds::all() {
+            server
+                .install_crd(crd)
+                .map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
+        }
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: cannot be bound"))?;
+        let address = listener.local_addr()?;
+        let identity = Identity::load_or_make(&directory, address.ip())?;
+        let kubeconfig = write_kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
+        kubeconfig::write(&kubeconfig, address, &identity)?;
+        let server = server.with_access(identity.access()?);
+        Ok(Self { server, listener, identity, address, directory, kubeconfig })
+    }
+
+    /// A client that needs no socket.
+    pub(crate) fn client(&self) -> kube::Client {
+        kube::Client::new(self.server.service(), "default")
+    }
+
+    /// A client on which rights are checked, with the owner's token.
+    pub(crate) fn guarded(&self) -> Guarded<'_> {
+        let client = kube::Client::new(self.server.guarded_service(), "default");
+        Guarded { client, token: self.identity.token() }
+    }
+
+    /// What Pods trust.
+    pub(crate) fn root_certificates(&self) -> RootCertificates {
+        RootCertificates { certificate: self.identity.ca_pem().trim().to_owned() }
+    }
+
+    /// Serves until it is to stop.
+    ///
+    /// # Errors
+    /// When the socket or TLS is no use.
+    pub(crate) async fn serve(self, logs: Option<Arc<dyn PodLogs>>, stopping: Stop) -> anyhow::Result<()> {
+        let Self { server, listener, identity, .. } = self;
+        let server = match logs {
+            Some(logs) => server.with_logs(logs),
+            None => server,
+        };
+        pawl_apiserver::serve(listener, server, Some(identity.tls()?), stopping.wait())
+            .await
+            .context("the API server")
+    }
+}
+
+/// The data directory, private to its owner: it holds keys and whatever people store.
+fn prepare(path: &Path) -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let failed = || format!("--data-dir {}: cannot be made", path.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(failed)?;
+    path.canonicalize().with_context(failed)
+}

@@ -1,0 +1,207 @@
+//! Does `pawl up` bear a person with `kubectl`? Where there is no kubectl, there is nothing to test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::{PAWL, text};
+
+/// Far longer than anything here takes on a busy machine; kubectl gives up by itself after it.
+const BOUND: &str = "90s";
+
+/// A control plane, and a person at it.
+struct Up {
+    home: tempfile::TempDir,
+    pawl: Child,
+}
+
+impl Up {
+    /// Starts one; `None` where nobody has kubectl.
+    fn new() -> Option<Self> {
+        let version = Command::new("kubectl").args(["version", "--client"]).output();
+        version.ok().filter(|output| output.status.success())?;
+        let home = tempfile::tempdir().unwrap();
+        let mut pawl = Command::new(PAWL)
+            .args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data", "--write-kubeconfig", "kubeconfig"])
+            .current_dir(home.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .env_remove("PAWL_LOG")
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(pawl.stdout.take().unwrap()).lines();
+        let up = lines.any(|line| line.unwrap().contains("kubeconfig"));
+        assert!(up, "pawl up ended before it was up");
+        // The rest is read as it comes: a full pipe would hold Pawl up.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(Self { home, pawl })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.current_dir(self.home.path()).env("KUBECONFIG", "kubeconfig").env("HOME", self.home.path());
+        command.arg(format!("--request-timeout={BOUND}")).args(words).stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// What kubectl prints; it must be content.
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.output(words);
+        assert!(output.status.success(), "kubectl {}: {}", words.join(" "), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// What kubectl complains of; it must not be content.
+    fn complains(&self, words: &[&str]) -> String {
+        let output = self.output(words);
+        assert!(!output.status.success(), "kubectl {}: {}", words.join(" "), text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    fn apply(&self, manifest: &str) -> String {
+        let mut child =
+            self.command(&["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{manifest}");
+        text(&output.stdout)
+    }
+
+    fn wait(&self, what: &str, until: &str) {
+        self.says(&["wait", what, &format!("--for={until}"), &format!("--timeout={BOUND}")]);
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It has ended already, or it ends now.
+        let _ = self.pawl.kill();
+        let _ = self.pawl.wait();
+    }
+}
+
+fn job(name: &str, script: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n  backoffLimit: 0\n  template:\n    spec:\n      \
+         restartPolicy: Never\n      containers:\n      - name: main\n        image: example.invalid/any\n        \
+         terminationMessagePolicy: FallbackToLogsOnError\n        command: [sh, -c, {script:?}]\n"
+    )
+}
+
+#[test]
+fn a_job_is_applied_watched_followed_described_edited_and_deleted() {
+    let Some(up) = Up::new() else { return };
+    let mut watch = up.command(&["get", "pods", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let applied = up.apply(&job("hello", "for i in 1 2 3; do echo line $i; sleep 0.2; done; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace"));
+    assert_eq!(applied, "job.batch/hello created\n");
+    assert_eq!(up.apply(&job("hello", "for i in 1 2 3; do echo line $i; sleep 0.2; done; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace")), "job.batch/hello unchanged\n");
+    up.says(&["wait", "pod", "-l", "job-name=hello", "--for=jsonpath={.status.phase}", "--timeout", BOUND]);
+    let log = up.says(&["logs", "--follow", "job/hello", "--pod-running-timeout", BOUND]);
+    assert!(log.starts_with("line 1\nline 2\nline 3\n"), "{log}");
+    // It has what client libraries look for, where the machine lets it have a view of its own.
+    assert!(log.ends_with("default") || log.contains("No such file"), "{log}");
+    up.wait("job/hello", "condition=complete");
+    assert_eq!(
+        up.says(&["logs", "job/hello", "--tail=1", "--since=1h"]).trim_end(),
+        log.lines().last().unwrap()
+    );
+    let described = up.says(&["describe", "job", "hello"]);
+    assert!(described.contains("1 Succeeded") && described.contains("SuccessfulCreate"), "{described}");
+    let pod = up.says(&["describe", "pod", "-l", "job-name=hello"]);
+    for part in ["Controlled By:  Job/hello", "Exit Code:    0", "ImageIgnored", "Started"] {
+        assert!(pod.contains(part), "{part}: {pod}");
+    }
+    let mut edit = up.command(&["edit", "job", "hello"]);
+    let edited = edit.env("KUBE_EDITOR", "sed -i s/backoffLimit:.0/backoffLimit:\\ 7/").output().unwrap();
+    assert!(edited.status.success(), "{}", text(&edited.stderr));
+    assert_eq!(up.says(&["get", "job", "hello", "-o", "jsonpath={.spec.backoffLimit}"]), "7");
+
+    up.apply(&job("bad", "echo oops >&2; exit 3"));
+    up.wait("job/bad", "condition=failed");
+    let pod = up.says(&["describe", "pod", "-l", "job-name=bad"]);
+    assert!(pod.contains("oops") && pod.contains("Exit Code:    3"), "{pod}");
+
+    assert_eq!(up.says(&["delete", "job", "hello", "bad", "--wait"]).lines().count(), 2);
+    up.says(&["wait", "pods", "--all", "--for=delete", "--timeout", BOUND]);
+    assert_eq!(up.says(&["get", "jobs,pods"]), "");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    let mut seen = String::new();
+    watch.stdout.take().unwrap().read_to_string(&mut seen).unwrap();
+    for part in ["NAME", "hello-", "Running", "Completed", "Error"] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+}
+
+#[test]
+fn our_kinds_are_explained_checked_and_listed() {
+    let Some(up) = Up::new() else { return };
+    assert!(up.says(&["explain", "workflow.spec"]).contains("One run of one template"));
+    let freeze = "apiVersion: pawl.dev/v1alpha1\nkind: Freeze\nmetadata: {name: holidays}\nspec: {nope: 1}\n";
+    std::fs::write(up.home.path().join("freeze.yaml"), freeze).unwrap();
+    assert!(up.complains(&["apply", "-f", "freeze.yaml"]).contains("unknown field \"spec.nope\""));
+    for kind in ["workflows", "installations", "remediationrequests", "approvals"] {
+        assert_eq!(up.says(&["get", kind, "-A"]), "", "{kind}");
+    }
+}
+
+#[test]
+fn a_deployment_rolls_out_scales_and_is_undone() {
+    let Some(up) = Up::new() else { return };
+    up.apply(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: web}}\n  \
+         template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: 'example.invalid/web:1'}]}\n",
+    );
+    let rolled = |up: &Up| up.says(&["rollout", "status", "deployment/web", &format!("--timeout={BOUND}")]);
+    assert!(rolled(&up).contains("successfully rolled out"));
+    up.says(&["scale", "deployment/web", "--replicas=3"]);
+    rolled(&up);
+    assert_eq!(up.says(&["get", "deployment", "web", "-o", "jsonpath={.status.readyReplicas}"]), "3");
+    up.says(&["set", "image", "deployment/web", "web=example.invalid/web:2"]);
+    rolled(&up);
+    assert_eq!(up.says(&["rollout", "history", "deployment/web"]).matches("<none>").count(), 2);
+    up.says(&["rollout", "undo", "deployment/web"]);
+    rolled(&up);
+    let image =
+        up.says(&["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].spec.containers[0].image}"]);
+    assert_eq!(image, "example.invalid/web:1");
+    let pod = up.says(&["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"]);
+    // What a process alone could do is refused, and the words say why.
+    for words in [&["exec", &pod, "--", "ls"][..], &["attach", &pod], &["cp", &format!("{pod}:/x"), "x"]] {
+        let why = up.complains(words);
+        assert!(why.contains("is not served: pods run as processes of this machine"), "{words:?}: {why}");
+    }
+    let why = up.complains(&["logs", &pod]);
+    assert!(why.contains(&pod) && why.contains("without a process"), "{why}");
+}
+
+#[test]
+fn a_node_is_cordoned_drained_and_let_go() {
+    let Some(up) = Up::new() else { return };
+    let run = |name: &str, script: &str| {
+        let image = "--image=example.invalid/any";
+        up.says(&["run", name, image, "--restart=Never", "--command", "--", "sh", "-c", script])
+    };
+    run("long", "sleep 600");
+    up.wait("pod/long", "condition=Ready");
+    up.says(&["cordon", "pawl"]);
+    assert!(up.says(&["get", "nodes"]).contains("Ready,SchedulingDisabled"));
+    let drained = up.says(&["drain", "pawl", "--force", "--grace-period=1", &format!("--timeout={BOUND}")]);
+    assert!(drained.contains("pod/long evicted") && drained.contains("node/pawl drained"), "{drained}");
+    run("held", "exit 0");
+    up.says(&[
+        "wait",
+        "pod/held",
+        "--for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable",
+        "--timeout",
+        BOUND,
+    ]);
+    assert!(up.says(&["describe", "pod", "held"]).contains("1 node(s) were unschedulable"));
+    up.says(&["uncordon", "pawl"]);
+    up.wait("pod/held", "jsonpath={.status.phase}=Succeeded");
+    let node = up.says(&["describe", "node", "pawl"]);
+    assert!(node.contains("HolderIdentity:  pawl") && node.contains("pawl.dev/limits"), "{node}");
+}

@@ -1,0 +1,212 @@
+//! What has happened in the deploy door? For each job of an Installation, Execution or DeployItem: that it began, where
+//! it is, and how it ended.
+//!
+//! | entry | implied by |
+//! |---|---|
+//! | `….started` | a job's ID, and a phase of installing |
+//! | `….deletion.started` | a job's ID, and a phase of deleting |
+//! | `….phase` | the phase, where it is neither the first nor the last of a job |
+//! | `….completed`, `failed`, `deletion.failed` | the terminal phase, once the job is finished |
+//!
+//! Each is once per job, `….phase` once per job and phase.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::deploy::{
+    DeployItemPhase, DeployItemStatus, ExecutionPhase, ExecutionStatus, InstallationPhase,
+    InstallationStatus, LastError,
+};
+use pawl_api::meta::phase::Phase as _;
+
+use super::unit::Teller;
+use super::{Entry, Outcome};
+
+/// What the three kinds have in common.
+struct Job<'a> {
+    id: Option<&'a str>,
+    finished: Option<&'a str>,
+    phase: Option<(&'static str, Station)>,
+    began: Option<&'a Time>,
+    moved: Option<&'a Time>,
+    ended: Option<&'a Time>,
+    error: Option<&'a LastError>,
+    generation: Option<i64>,
+}
+
+/// Where a job is, whatever the kind calls it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Station {
+    First { deletes: bool },
+    Between { deletes: bool },
+    Succeeded,
+    Failed { deletes: bool },
+}
+
+pub(crate) fn installation(tell: &Teller<'_>, status: Option<&InstallationStatus>) -> Vec<Entry> {
+    use InstallationPhase as Phase;
+    let Some(status) = status else { return Vec::new() };
+    let station = |phase| match phase {
+        Phase::Init => Station::First { deletes: false },
+        Phase::CleanupOrphaned | Phase::ObjectsCreated | Phase::Progressing | Phase::Completing => {
+            Station::Between { deletes: false }
+        }
+        Phase::Succeeded => Station::Succeeded,
+        Phase::Failed => Station::Failed { deletes: false },
+        Phase::InitDelete => Station::First { deletes: true },
+        Phase::TriggerDelete | Phase::Deleting => Station::Between { deletes: true },
+        Phase::DeleteFailed => Station::Failed { deletes: true },
+    };
+    let times = status.transition_times.as_ref();
+    let job = Job {
+        id: status.job_id.as_deref(),
+        finished: status.job_id_finished.as_deref(),
+        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
+        began: times.and_then(|times| times.init_time.as_ref().or(times.trigger_time.as_ref())),
+        moved: status.phase_transition_time.as_ref(),
+        ended: times.and_then(|times| times.finished_time.as_ref()),
+        error: status.last_error.as_ref(),
+        generation: status.observed_generation,
+    };
+    job.entries(tell)
+}
+
+pub(crate) fn execution(tell: &Teller<'_>, status: Option<&ExecutionStatus>) -> Vec<Entry> {
+    use ExecutionPhase as Phase;
+    let Some(status) = status else { return Vec::new() };
+    let station = |phase| match phase {
+        Phase::Init => Station::First { deletes: false },
+        Phase::Progressing | Phase::Completing => Station::Between { deletes: false },
+        Phase::Succeeded => Station::Succeeded,
+        Phase::Failed => Station::Failed { deletes: false },
+        Phase::InitDelete => Station::First { deletes: true },
+        Phase::Deleting => Station::Between { deletes: true },
+        Phase::DeleteFailed => Station::Failed { deletes: true },
+    };
+    let times = status.transition_times.as_ref();
+    let job = Job {
+        id: status.job_id.as_deref(),
+        finished: status.job_id_finished.as_deref(),
+        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
+        began: times.and_then(|times| times.init_time.as_ref().or(times.trigger_time.as_ref())),
+        moved: status.phase_transition_time.as_ref(),
+        ended: times.and_then(|times| times.finished_time.as_ref()),
+        error: status.last_error.as_ref(),
+        generation: status.observed_generation,
+    };
+    job.entries(tell)
+}
+
+pub(crate) fn deploy_item(tell: &Teller<'_>, status: Option<&DeployItemStatus>) -> Vec<Entry> {
+    use DeployItemPhase as Phase;
+    let Some(status) = status else { return Vec::new() };
+    let station = |phase| match phase {
+        Phase::Init => Station::First { deletes: false },
+        Phase::Progressing => Station::Between { deletes: false },
+        Phase::Succeeded => Station::Succeeded,
+        Phase::Failed => Station::Failed { deletes: false },
+        Phase::InitDelete => Station::First { deletes: true },
+        Phase::Deleting => Station::Between { deletes: true },
+        Phase::DeleteFailed => Station::Failed { deletes: true },
+    };
+    let job = Job {
+        id: status.job_id.as_deref(),
+        finished: status.job_id_finished.as_deref(),
+        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
+        began: status.job_id_generation_time.as_ref(),
+        moved: status.last_reconcile_time.as_ref(),
+        ended: None,
+        error: status.last_error.as_ref(),
+        generation: status.observed_generation,
+    };
+    job.entries(tell)
+}
+
+impl Job<'_> {
+    fn entries(&self, tell: &Teller<'_>) -> Vec<Entry> {
+        let (Some(id), Some((phase, station))) = (self.id, self.phase) else { return Vec::new() };
+        let of_the_job = |entry: Entry| entry.with("jobID", id).with("generation", self.generation);
+        let is_finished = self.finished == Some(id);
+        // Until the new job's first phase is written, the phase is the last job's.
+        if !is_finished && matches!(station, Station::Succeeded | Station::Failed { .. }) {
+            return Vec::new();
+        }
+        let deletes = match station {
+            Station::First { deletes } | Station::Between { deletes } | Station::Failed { deletes } => {
+                deletes
+            }
+            Station::Succeeded => false,
+        };
+        let started = if deletes { "deletion.started" } else { "started" };
+        let mut entries = vec![of_the_job(tell.entry(started, id, self.began).outcome(Outcome::Pending))];
+        match station {
+            Station::First { .. } => {}
+            Station::Between { .. } => {
+                let entry =
+                    tell.entry("phase", &format!("{id}/{phase}"), self.moved).outcome(Outcome::Pending);
+                entries.push(of_the_job(entry).with("phase", phase));
+            }
+            Station::Succeeded => entries.push(of_the_job(tell.entry("completed", id, self.ended))),
+            Station::Failed { deletes } => {
+                let event = if deletes { "deletion.failed" } else { "failed" };
+                let entry = of_the_job(tell.entry(event, id, self.ended).outcome(Outcome::Failure));
+                entries.push(match self.error {
+                    None => entry,
+                    Some(error) => entry
+                        .with("operation", error.operation.as_str())
+                        .with("reason", error.reason.as_str())
+                        .with("message", error.message.as_str()),
+                });
+            }
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::World;
+    use crate::machine::AnyMachine;
+    use crate::object::Object;
+    use jiff::Timestamp;
+    use pawl_api::deploy::deploy_item;
+    use serde_json::{Value, json};
+
+    fn told(status: &Value) -> Vec<Entry> {
+        let object = json!({"metadata": {"name": "i", "namespace": "team", "uid": "u"}, "status": status,
+            "spec": {"type": "landscaper.gardener.cloud/mock"}});
+        let me = Object::new(deploy_item::KIND, object).unwrap();
+        let machine = AnyMachine::new(crate::deploy::deploy_item::DeployItems::default());
+        machine.audit(&World::default(), &me, Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    fn events(status: &Value) -> Vec<(String, Outcome)> {
+        told(status).into_iter().map(|entry| (entry.event, entry.outcome)).collect()
+    }
+
+    #[test]
+    fn a_job_tells_that_it_began_where_it_is_and_how_it_ended() {
+        let event = |event: &str, outcome| (format!("deploy.deployitem.{event}"), outcome);
+        let (started, pending) = (event("started", Outcome::Pending), Outcome::Pending);
+        let at =
+            |phase: &str, finished: &str| json!({"phase": phase, "jobID": "2", "jobIDFinished": finished});
+        assert_eq!(events(&at("Init", "1")), [started.clone()]);
+        assert_eq!(events(&at("Progressing", "1")), [started.clone(), event("phase", pending)]);
+        assert_eq!(events(&at("Succeeded", "2")), [started.clone(), event("completed", Outcome::Success)]);
+        assert_eq!(events(&at("Failed", "2")), [started, event("failed", Outcome::Failure)]);
+        let deletes = event("deletion.started", pending);
+        assert_eq!(events(&at("Deleting", "1")), [deletes.clone(), event("phase", pending)]);
+        assert_eq!(events(&at("DeleteFailed", "2")), [deletes, event("deletion.failed", Outcome::Failure)]);
+        // The next job has an ID, but the phase is still the last one's.
+        assert!(events(&at("Succeeded", "1")).is_empty());
+        assert!(events(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn each_job_has_entries_of_its_own() {
+        let first = told(&json!({"phase": "Failed", "jobID": "1", "jobIDFinished": "1",
+            "lastError": {"operation": "Apply", "reason": "Refused", "message": "no"}}));
+        let second = told(&json!({"phase": "Failed", "jobID": "2", "jobIDFinished": "2"}));
+        assert!(first.iter().zip(&second).all(|(one, two)| one.event == two.event && one.id != two.id));
+        assert_eq!(first[1].payload["reason"], "Refused");
+    }
+}

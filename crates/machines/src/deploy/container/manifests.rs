@@ -1,0 +1,235 @@
+//! The objects with which an image is run: its Job, what goes in, what comes out, and who may bring it out.
+//!
+//! ```text
+//! Pod   prepare (Pawl) ──writes──▶ shared directory ◀──reads, writes── main (the item's image)
+//!         ▲ mounts in, out, target      │ state, exports
+//!         │                             ▼ when main has ended
+//!       Secrets ◀──patches out── collect (Pawl, a sidecar with a token of its own)
+//! ```
+//! Nothing is asked of the image but that it runs: no shell, no wrapper around its entrypoint. The token is mounted into the
+//! sidecar alone, and all it may do is to read and patch one Secret (docs/decisions/0013).
+
+use pawl_api::deploy::{Target, target};
+use pawl_api::git::workflow::HELD;
+use pawl_api::k8s::{JOB, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT};
+use pawl_api::meta::names;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::deploy::item_job::Flow;
+use crate::object::{Key, Object};
+use crate::plan::{Adopt, Step};
+
+/// What an item of this deployer is told.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Config {
+    pub(super) image: String,
+    pub(super) command: Vec<String>,
+    pub(super) args: Vec<String>,
+    pub(super) import_values: Value,
+    /// Landscaper's; there is no component here that they could name.
+    pub(super) blueprint: Value,
+    pub(super) component_descriptor: Value,
+}
+
+/// Where things are in the Pod. The command that runs in Pawl's own containers gets them as arguments.
+pub(super) const SHARED: &str = "/pawl/shared";
+const IN: &str = "/pawl/in";
+const OUT: &str = "/pawl/out";
+const TARGET: &str = "/pawl/target";
+/// Where every Kubernetes client looks for its credentials.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The container that runs the item's image.
+pub(super) const MAIN: &str = "main";
+
+/// Keys of the Secret in which things come out: written by the sidecar, read here.
+pub mod out {
+    /// The job that wrote it last.
+    pub const JOB: &str = "job";
+    /// What the image exported, as it wrote it.
+    pub const EXPORTS: &str = "exports";
+    /// What it wants to find again, as Pawl packs it.
+    pub const STATE: &str = "state";
+    /// What could not be brought out, and why.
+    pub const ERROR: &str = "error";
+}
+
+/// Keys of the Secret in which things go in.
+const IMPORTS_KEY: &str = "imports.json";
+const TARGET_KEY: &str = "target.json";
+const CONTENT_KEY: &str = "content";
+
+/// A token lives this long: an hour more than any job that does not say how long it takes.
+const TOKEN_SECONDS: u32 = 2 * 60 * 60;
+
+/// How long the sidecar has to bring things out after the image has ended.
+const GRACE_SECONDS: u32 = 60;
+
+/// What the Job of a try is called (I1).
+pub(super) fn job_key(me: &Object, job: &str, tried: i32) -> Key {
+    let hash = [me.uid(), job, &tried.to_string()];
+    Key::new(me.namespace(), &names::child(me.name(), &hash, 8, names::MAX_LABEL))
+}
+
+fn named(me: &Object, what: &str) -> Key {
+    let name = names::child(&format!("{}-{what}", me.name()), &[me.uid(), what], 8, names::MAX_LABEL);
+    Key::new(me.namespace(), &name)
+}
+
+/// Where what goes in is.
+pub(super) fn in_key(me: &Object) -> Key {
+    named(me, "in")
+}
+
+/// Where what came out is.
+pub(super) fn out_key(me: &Object) -> Key {
+    named(me, "out")
+}
+
+/// What goes in, as the data of a Secret.
+pub(super) fn input(config: &Config, target: Option<&Object>) -> Value {
+    let mut data = json!({IMPORTS_KEY: config.import_values.to_string()});
+    let typed = target.and_then(|target| target.parse::<Target>().ok());
+    if let (Some(object), Some(typed)) = (target, typed) {
+        let about = json!({"apiVersion": target::KIND.api_version(), "kind": target::KIND.kind,
+            "metadata": {"name": object.name(), "namespace": object.namespace()},
+            "spec": {"type": typed.spec.type_}});
+        data[TARGET_KEY] = about.to_string().into();
+        let content = match &typed.spec.config {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            config => Some(match config.get("kubeconfig") {
+                Some(Value::String(text)) => text.clone(),
+                Some(inner) => inner.to_string(),
+                None => config.to_string(),
+            }),
+        };
+        if let Some(content) = content {
+            data[CONTENT_KEY] = content.into();
+        }
+    }
+    data
+}
+
+/// What must be there before the Job: an account that may patch one Secret, and that Secret.
+pub(super) fn surroundings(me: &Object) -> Vec<Step> {
+    let (account, out) = (named(me, "collect"), out_key(me));
+    let metadata = |key: &Key| json!({"name": key.name, "namespace": key.namespace, "ownerReferences": [me.controller_reference()]});
+    let adopt = || Adopt::ControlledBy(me.uid().to_owned());
+    let create = |kind, manifest| Step::Create { kind, manifest, adopt: adopt() };
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [out.name],
+        "verbs": ["get", "patch"]}]);
+    let group = "rbac.authorization.k8s.io";
+    vec![
+        create(
+            SERVICE_ACCOUNT,
+            json!({"metadata": metadata(&account), "automountServiceAccountToken": false}),
+        ),
+        create(ROLE, json!({"metadata": metadata(&account), "rules": rules})),
+        create(
+            ROLE_BINDING,
+            json!({"metadata": metadata(&account),
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": account.name},
+                "subjects": [{"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}]}),
+        ),
+        create(SECRET, json!({"metadata": metadata(&out), "type": "Opaque"})),
+    ]
+}
+
+/// The Secret with what goes in, made.
+pub(super) fn make_input(me: &Object, data: &Value) -> Step {
+    let key = in_key(me);
+    let metadata = json!({"name": key.name, "namespace": key.namespace,
+        "ownerReferences": [me.controller_reference()]});
+    let manifest = json!({"metadata": metadata, "type": "Opaque", "stringData": data});
+    Step::Create { kind: SECRET, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
+}
+
+/// The Job of one try, made and not let go.
+pub(super) fn job(
+    me: &Object,
+    key: &Key,
+    job: &str,
+    flow: Flow,
+    config: &Config,
+    image: &str,
+    target: Option<&Object>,
+) -> Step {
+    let out = out_key(me);
+    let shared = json!({"name": "shared", "mountPath": SHARED});
+    let small = json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}});
+    let safe = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]}});
+    let mut prepared = vec![shared.clone(), mount("in", IN), mount("out", OUT)];
+    let mut volumes = vec![
+        json!({"name": "shared", "emptyDir": {}}),
+        json!({"name": "in", "secret": {"secretName": in_key(me).name}}),
+        json!({"name": "out", "secret": {"secretName": out.name}}),
+        json!({"name": "token", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]}}),
+    ];
+    let secret = target
+        .and_then(|target| target.parse::<Target>().ok())
+        .and_then(|target| target.spec.secret_ref.clone());
+    if let Some(secret) = secret {
+        let field = secret.key.unwrap_or_else(|| target::DEFAULT_SECRET_KEY.to_owned());
+        prepared.push(mount("target", TARGET));
+        volumes.push(json!({"name": "target", "secret": {"secretName": secret.name,
+            "items": [{"key": field, "path": CONTENT_KEY}]}}));
+    }
+    let prepare = json!({"name": "prepare", "image": image, "volumeMounts": prepared, "resources": small,
+        "securityContext": safe,
+        "args": ["container", "prepare", "--shared", SHARED, "--in", IN, "--out", OUT, "--target", TARGET]});
+    let collect = json!({"name": "collect", "image": image, "restartPolicy": "Always", "resources": small,
+        "securityContext": safe,
+        "volumeMounts": [shared.clone(), {"name": "token", "mountPath": TOKEN, "readOnly": true}],
+        "args": ["container", "collect", "--shared", SHARED, "--namespace", out.namespace, "--secret", out.name,
+            "--job", job]});
+    let env = [
+        ("OPERATION", operation(flow).to_owned()),
+        ("IMPORTS_PATH", format!("{SHARED}/imports.json")),
+        ("EXPORTS_PATH", format!("{SHARED}/exports/values")),
+        ("STATE_PATH", format!("{SHARED}/state")),
+        ("TARGET_PATH", format!("{SHARED}/target.json")),
+    ];
+    let env: Vec<Value> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let mut main = json!({"name": MAIN, "image": config.image, "env": env, "volumeMounts": [shared]});
+    for (field, words) in [("command", &config.command), ("args", &config.args)] {
+        if !words.is_empty() {
+            main[field] = json!(words);
+        }
+    }
+    let marks = json!({pawl_api::deploy::labels::DEPLOY_ITEM: me.name(),
+        pawl_api::deploy::labels::DEPLOY_ITEM_NAMESPACE: me.namespace()});
+    let manifest = json!({
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks,
+            "annotations": {HELD: "false"}, "ownerReferences": [me.controller_reference()]},
+        "spec": {
+            "suspend": true, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "template": {"metadata": {"labels": marks}, "spec": {
+                "restartPolicy": "Never", "serviceAccountName": named(me, "collect").name,
+                "automountServiceAccountToken": false, "enableServiceLinks": false,
+                "terminationGracePeriodSeconds": GRACE_SECONDS,
+                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                "volumes": volumes, "initContainers": [prepare, collect], "containers": [main],
+            }},
+        },
+    });
+    Step::Create { kind: JOB, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
+}
+
+fn mount(volume: &str, path: &str) -> Value {
+    json!({"name": volume, "mountPath": path, "readOnly": true})
+}
+
+fn operation(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Install => "RECONCILE",
+        Flow::Remove => "DELETE",
+    }
+}

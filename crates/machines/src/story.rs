@@ -1,0 +1,76 @@
+//! How is a story told that `pawl explain` tells, whatever it is about?
+
+use std::fmt::Write as _;
+
+use pawl_api::meta::gate::Verdict;
+use pawl_api::meta::{Condition, Gate};
+
+/// Something that happened to an object, as an Event tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happened {
+    /// For people: a time of day, or an age.
+    pub when: String,
+    pub reason: String,
+    pub note: String,
+}
+
+/// Lines, in the order in which they are told.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) text: String,
+}
+
+impl Story {
+    pub(crate) fn line(&mut self, words: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{words}");
+    }
+
+    pub(crate) fn heading(&mut self, words: &str) {
+        self.line(format_args!("\n{words}"));
+    }
+
+    pub(crate) fn item(&mut self, name: &str, words: &str) {
+        self.line(format_args!("  {name}  {words}"));
+    }
+
+    pub(crate) fn gates(&mut self, gates: &[Gate]) {
+        if gates.is_empty() {
+            return;
+        }
+        self.heading("gates");
+        for Gate { gate, verdict, reason, looked_at, would_change } in gates {
+            let verdict = match verdict {
+                Verdict::Passed => "passed ",
+                Verdict::Waiting => "waits  ",
+                Verdict::Stopped => "stopped",
+            };
+            let change = if would_change.is_empty() {
+                String::new()
+            } else {
+                format!("; it would go on with {would_change}")
+            };
+            self.line(format_args!("  {verdict} {gate:?} ({reason}): {looked_at}{change}"));
+        }
+    }
+
+    pub(crate) fn conditions(&mut self, conditions: &[Condition]) {
+        if conditions.is_empty() {
+            return;
+        }
+        self.heading("conditions");
+        for one in conditions {
+            self.line(format_args!("  {}={} ({}): {}", one.type_, one.status, one.reason, one.message));
+        }
+    }
+
+    pub(crate) fn happened(&mut self, happened: &[Happened]) {
+        if happened.is_empty() {
+            return;
+        }
+        self.heading("what happened");
+        for Happened { when, reason, note } in happened {
+            self.line(format_args!("  {when}  {reason}: {note}"));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What deployers do for items: objects are applied and taken down, images run once, and nobody acts on what another holds.
+//!
+//! Beside what holds for every run, and the order of items: nothing that an item deployed is left when it is gone, no
+//! image runs twice in one job, and no lock outlives its item.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
+use pawl_api::k8s::{CONFIG_MAP, JOB, LEASE, POD};
+use pawl_api::meta::Kind;
+use pawl_api::pawl;
+use pawl_machines::deploy;
+use pawl_machines::lock::reaper::Reaper;
+use pawl_machines::lock::{self, Lock};
+use pawl_machines::machine::AnyMachine;
+use serde_json::{Value, json};
+
+use super::deploy::{finished, in_order};
+use crate::ground::Ground;
+use crate::mutant::Guards;
+use crate::scenario::{Deed, Scenario};
+
+const EXECUTION: Kind = execution::KIND;
+const ITEM: Kind = deploy_item::KIND;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
+            vec![
+                made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
+                changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
+                    .when(finished(1)),
+                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(2)),
+            ]
+        }),
+        scenario("manifests-locked", "two items that act on one target act one after the other", || {
+            let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
+            let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
+            vec![made(json!([one("a"), one("b")]))]
+        }),
+        scenario("container", "an image runs once in a job, and once more when its item goes", || {
+            vec![
+                made(json!([image("a", &["exit", "0"])])),
+                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+            ]
+        }),
+        scenario("container-fails", "an image that fails is tried again as often as the item says", || {
+            vec![made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
+        }),
+    ]
+}
+
+fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) -> Scenario {
+    Scenario {
+        name,
+        about,
+        own_kinds: true,
+        // An item that nobody picks up in time fails.
+        timed: true,
+        stalls: false,
+        alone: false,
+        github: None,
+        machines,
+        script,
+        ends_with,
+    }
+}
+
+fn machines(guards: Guards) -> Vec<AnyMachine> {
+    let doors = deploy::machines(pawl::SYSTEM_NAMESPACE).into_iter().chain([AnyMachine::new(Reaper)]);
+    super::jobs::machines(guards).into_iter().chain(doors).collect()
+}
+
+fn manifests(name: &str, maps: &[&str]) -> Value {
+    let map = |name: &&str| {
+        json!({"policy": "manage", "manifest": {"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"k": "v"}}})
+    };
+    let maps: Vec<Value> = maps.iter().map(map).collect();
+    json!({"name": name, "type": types::MANIFEST, "config": {"manifests": maps}})
+}
+
+fn mock(name: &str, config: Value) -> Value {
+    json!({"name": name, "type": types::MOCK, "config": config})
+}
+
+fn image(name: &str, command: &[&str]) -> Value {
+    json!({"name": name, "type": types::CONTAINER, "config": {"image": "tool", "command": command}})
+}
+
+fn after(other: &str, item: Value) -> Value {
+    with(item, "dependsOn", json!([other]))
+}
+
+fn with(mut item: Value, field: &str, value: Value) -> Value {
+    if let Some(fields) = item.as_object_mut() {
+        fields.insert(field.to_owned(), value);
+    }
+    item
+}
+
+fn made(items: Value) -> Deed {
+    let metadata =
+        json!({"name": "e", "namespace": "default", "annotations": {annotations::OPERATION: "reconcile"}});
+    Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items}}))
+}
+
+fn changed(items: Value) -> Deed {
+    let patch = json!({"metadata": {"annotations": {annotations::OPERATION: "reconcile"}}, "spec": {"deployItems": items}});
+    Deed::patch(EXECUTION, Some("default"), "e", patch)
+}
+
+fn ends_with(ground: &Ground) -> Result<(), String> {
+    in_order(&ground.history, &ITEM)?;
+    one_run_per_try(ground)?;
+    one_holder(ground)?;
+    let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
+    let running =
+        ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
+    if !running && locks > 0 {
+        return Err(format!("{locks} locks are left"));
+    }
+    let deployed = ground.all(&CONFIG_MAP).filter(|map| map.label(labels::DEPLOY_ITEM).is_some()).count();
+    if ground.all(&ITEM).count() == 0 && deployed + ground.all(&JOB).count() + ground.all(&POD).count() > 0 {
+        return Err(format!("{deployed} deployed objects, or a Job or a Pod, are left"));
+    }
+    Ok(())
+}
+
+/// No Job ran more than one Pod, and no Job was made twice: its name is that of one try of one job.
+fn one_run_per_try(ground: &Ground) -> Result<(), String> {
+    let mut pods: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for happened in &ground.history {
+        let object = &happened.object;
+        let job = object.controller().filter(|owner| *object.kind() == POD && owner.kind == JOB.kind);
+        if let Some(job) = job {
+            pods.entry(job.name.clone()).or_default().insert(object.uid());
+        }
+    }
+    match pods.iter().find(|(_, pods)| pods.len() > 1) {
+        Some((job, pods)) => Err(format!("{} Pods ran for Job {job}", pods.len())),
+        None => Ok(()),
+    }
+}
+
+/// A lock went from one item to another only over being free.
+fn one_holder(ground: &Ground) -> Result<(), String> {
+    let mut holders: BTreeMap<String, String> = BTreeMap::new();
+    for happened in &ground.history {
+        let lease = &happened.object;
+        if *lease.kind() != LEASE || !lease.name().starts_with(lock::PREFIX) {
+            continue;
+        }
+        let holder = match lock::read_object(lease) {
+            Lock::Held(holder) if happened.what != pawl_apiserver::ChangeType::Deleted => holder.unit.uid,
+            Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => {
+                holders.remove(lease.name());
+                continue;
+            }
+        };
+        let before = holders.insert(lease.name().to_owned(), holder.clone());
+        if before.as_ref().is_some_and(|before| *before != holder) {
+            return Err(format!("lock {} was taken from its holder", lease.name()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::{self, Simulator};
+    use crate::inner::{self, Setup};
+
+    /// A first look; `tests/it/faults.rs` and `pawl sim` go further.
+    const SEEDS: u64 = 8;
+
+    fn check(name: &str) {
+        let scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
+        let report = campaign::seeds(Simulator::Inner, &scenario, 1..=SEEDS, Guards::default(), true);
+        if let Some(failure) = report.failure {
+            panic!("{failure}\n{}", failure.trace.join("\n"));
+        }
+    }
+
+    #[test]
+    fn manifests_leave_nothing_behind_under_faults_and_by_two_replicas() {
+        check("manifests");
+    }
+
+    #[test]
+    fn a_target_has_one_holder_at_a_time_under_faults_and_by_two_replicas() {
+        check("manifests-locked");
+    }
+
+    #[test]
+    fn an_image_runs_once_per_try_under_faults_and_by_two_replicas() {
+        check("container");
+        check("container-fails");
+    }
+
+    #[test]
+    fn without_faults_everything_comes_to_its_end() {
+        for scenario in all() {
+            let run = inner::run(&scenario, &Setup::plain(), None);
+            assert!(run.violations.is_empty(), "{}: {:?}", scenario.name, run.violations);
+        }
+    }
+}
