@@ -6,6 +6,7 @@
 //! ```
 //! Requests to GitHub are counted together with those to the API server, so one list of faults covers both.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -84,15 +85,17 @@ impl Hub {
 
 /// What the oracles ask.
 impl Hub {
-    /// Check runs that never concluded, and commits that have some and nothing that stands for all of them.
+    /// Check runs that never concluded.
     pub fn unfinished(&self) -> Vec<String> {
+        let runs = self.repositories().flat_map(|repository| repository.check_runs());
+        runs.filter(|run| run.status != "completed").map(|run| format!("{run:?}")).collect()
+    }
+
+    /// The commits that have a check which stands for all others, where there are check runs at all.
+    pub fn aggregated(&self) -> Option<BTreeSet<String>> {
         let runs: Vec<_> = self.repositories().flat_map(|repository| repository.check_runs()).collect();
-        let open = runs.iter().filter(|run| run.status != "completed").map(|run| format!("{run:?}"));
-        let has_aggregate =
-            |sha: &str| runs.iter().any(|run| run.head_sha == sha && run.name == AGGREGATE_CHECK);
-        let alone = runs.iter().filter(|run| !has_aggregate(&run.head_sha));
-        open.chain(alone.map(|run| format!("commit {} has no {AGGREGATE_CHECK} check", run.head_sha)))
-            .collect()
+        let aggregates = runs.iter().filter(|run| run.name == AGGREGATE_CHECK);
+        (!runs.is_empty()).then(|| aggregates.map(|run| run.head_sha.clone()).collect())
     }
 
     /// Everything that GitHub shows to people.

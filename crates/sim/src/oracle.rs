@@ -207,6 +207,7 @@ pub fn judge(
         // I5: without credentials nobody can conclude anything.
         if ground.get(&SECRET, "default", CREDENTIALS).is_some() {
             violations.extend(checks_conclude(hub));
+            violations.extend(aggregates(&ground.history, hub));
         }
         violations.extend(contract(hub));
         violations.extend(no_secret(ground, hub));
@@ -361,6 +362,22 @@ struct Unit {
 /// No check run is left unfinished.
 pub fn checks_conclude(hub: &Hub) -> Vec<Violation> {
     hub.unfinished().into_iter().map(|what| Violation { oracle: Oracle::ChecksConclude, what }).collect()
+}
+
+/// Every commit that a Branch says it has evaluated has the check that stands for all others.
+pub fn aggregates(history: &[Happened], hub: &Hub) -> Vec<Violation> {
+    let Some(aggregated) = hub.aggregated() else { return Vec::new() };
+    let branches =
+        history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == branch::KIND);
+    let evaluated: BTreeSet<&str> =
+        branches.filter_map(|branch| branch.status().get("evaluatedSha")?.as_str()).collect();
+    let missing = evaluated.into_iter().filter(|sha| !aggregated.contains(*sha));
+    missing
+        .map(|sha| Violation {
+            oracle: Oracle::ChecksConclude,
+            what: format!("commit {sha} has no aggregate"),
+        })
+        .collect()
 }
 
 /// Whatever was asked and answered fits GitHub's own description of its API.

@@ -329,6 +329,7 @@ fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
     let before = status.clone();
     if attempts::requested(known, &mut status, &mut plan) {
         // What was made or stopped is seen in the next look.
+        aggregate::reopen(&mut status, &known.spec().sha);
         return plan.status(status);
     }
     if !plan.asks.is_empty() {

@@ -34,6 +34,7 @@ use super::Guards;
 use super::account;
 use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
+use super::matching::{self, Dependencies};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
@@ -460,33 +461,24 @@ fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Bo
         let waiting = on(branch::KIND, branch);
         return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
     }
-    for dependency in &ahead.dependencies {
-        let Some((name, phase)) = &dependency.found else { continue };
-        match phase {
-            Some(WorkflowPhase::Succeeded) => {}
-            Some(WorkflowPhase::Failed | WorkflowPhase::Cancelled) => {
-                let message = format!("Workflow {name} of template {} did not succeed", dependency.template);
-                let gate = Gate::stopped(
-                    GateName::Preconditions,
-                    Reason::DependencyFailed,
-                    &message,
-                    "a new attempt",
-                );
-                let plan =
-                    report.ends(WorkflowPhase::Cancelled, Reason::DependencyFailed, message).gate(gate);
-                return Err(Box::new(plan));
-            }
-            None | Some(WorkflowPhase::Pending | WorkflowPhase::Running) => {
-                let message = format!("waits for Workflow {name} of template {}", dependency.template);
-                let gate = Gate::waiting(
-                    GateName::Preconditions,
-                    Reason::WaitingForDependency,
-                    &message,
-                    "its success",
-                );
-                let waiting = on(workflow::KIND, name);
-                return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
-            }
+    let names = ahead.dependencies.iter().map(|dependency| dependency.template.clone()).collect::<Vec<_>>();
+    match matching::dependencies(&names, |template| ahead.phase_of(template)) {
+        Dependencies::Met => {}
+        Dependencies::Failed(template) => {
+            let name = ahead.name_of(template);
+            let message = format!("Workflow {name} of template {template} did not succeed");
+            let gate =
+                Gate::stopped(GateName::Preconditions, Reason::DependencyFailed, &message, "a new attempt");
+            let plan = report.ends(WorkflowPhase::Cancelled, Reason::DependencyFailed, message).gate(gate);
+            return Err(Box::new(plan));
+        }
+        Dependencies::Waiting(template) => {
+            let name = ahead.name_of(template);
+            let message = format!("waits for Workflow {name} of template {template}");
+            let gate =
+                Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "its success");
+            let waiting = on(workflow::KIND, name);
+            return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
         }
     }
     if let Some(earlier) = &ahead.earlier {

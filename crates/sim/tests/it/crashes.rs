@@ -5,8 +5,8 @@ use pawl_sim::fault::{Fault, Injection};
 use pawl_sim::inner::Setup;
 use pawl_sim::scenarios;
 
-/// Runs a scenario with one crash, at each request in turn, before it is carried out and after. The scenario itself counts
-/// the Jobs, and the oracles the check runs by what GitHub carried out.
+/// Runs a scenario with one crash right after each request in turn, which is right before the next one. The scenario
+/// itself counts the Jobs, and the oracles the check runs by what GitHub carried out.
 fn crash_everywhere(scenario: &str) {
     let scenario = scenarios::find(scenario).unwrap();
     let Ok((_, requests)) = campaign::base(Simulator::Inner, &scenario) else {
@@ -14,11 +14,10 @@ fn crash_everywhere(scenario: &str) {
     };
     assert!(requests > 20, "{} makes only {requests} requests", scenario.name);
     for at in 0..requests {
-        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-            let setup = Setup { faults: vec![Injection { at, fault }], ..Setup::plain() };
-            let run = Simulator::Inner.run(&scenario, &setup, None);
-            assert_eq!(run.violations, [], "{} with {fault} at request {at} of {requests}", scenario.name);
-        }
+        let fault = Fault::CrashAfter;
+        let setup = Setup { faults: vec![Injection { at, fault }], ..Setup::plain() };
+        let run = Simulator::Inner.run(&scenario, &setup, None);
+        assert_eq!(run.violations, [], "{} with {fault} at request {at} of {requests}", scenario.name);
     }
 }
 

@@ -8,4 +8,3 @@ mod mutants;
 mod oracles;
 mod permissions;
 mod regressions;
-mod restart;

@@ -55,3 +55,8 @@ fn a_stalled_replica_makes_no_pod_of_a_job_that_is_gone() {
 fn a_ref_that_is_back_before_its_branch_noticed_runs_again() {
     keeps(Simulator::Inner, "git-force-push", 2);
 }
+
+#[test]
+fn a_check_that_is_opened_again_is_concluded_again_though_the_status_that_said_so_was_lost() {
+    keeps(Simulator::Inner, "git-rerequested", 6);
+}

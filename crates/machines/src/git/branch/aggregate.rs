@@ -145,6 +145,14 @@ pub(super) fn intend(known: &Known<'_>, status: &mut BranchStatus) {
     status.checks.drain(..excess);
 }
 
+/// Something runs anew: what was concluded is not believed any longer. Written together with what makes it run, so that
+/// a status that is lost after GitHub was told leaves no check open that seems concluded here.
+pub(super) fn reopen(status: &mut BranchStatus, sha: &str) {
+    for check in status.checks.iter_mut().filter(|check| check.sha == sha && is_concluded(&check.reported)) {
+        check.reported.clear();
+    }
+}
+
 /// What must be asked so that GitHub knows; what was answered is noted in the status.
 pub(super) fn report(
     known: &Known<'_>,

@@ -10,9 +10,10 @@ use pawl_api::git::branch::{
     WORKFLOW_READY, workspace_claim_name,
 };
 use pawl_api::git::repository::BranchDiff;
-use pawl_api::git::workflow::{self, parameters};
+use pawl_api::git::workflow;
 use pawl_api::git::{
-    BranchStatus, WorkflowTemplate, WorkflowTemplateSpec, annotations, finalizers, labels, workflow_template,
+    BranchStatus, WorkflowSpec, WorkflowTemplate, WorkflowTemplateSpec, annotations, finalizers, labels,
+    workflow_template,
 };
 use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
 use pawl_api::meta::{NewCondition, Reason, condition, names, text};
@@ -239,14 +240,16 @@ fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: String) -> Option<Step> 
 
 fn create(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Step {
     let (me, spec) = (&known.observed.me, known.spec());
-    let mut given = Map::new();
-    given.insert(parameters::IS_DEFAULT_BRANCH.to_owned(), known.is_default.to_string().into());
-    given.insert(parameters::EXECUTION_UNIT.to_owned(), one.spec.match_.execution_unit.as_str().into());
-    if let Some(workspace) = one.spec.workspace.as_ref().filter(|workspace| workspace.enabled) {
-        let claim = workspace_claim_name(me.uid(), one.template.name());
-        given.insert(parameters::WORKSPACE_CLAIM_NAME.to_owned(), claim.into());
-        given.insert(parameters::WORKSPACE_MOUNT_PATH.to_owned(), workspace.mount_path.as_str().into());
-    }
+    let workspace = one.spec.workspace.as_ref().filter(|workspace| workspace.enabled);
+    let claim = workspace_claim_name(me.uid(), one.template.name());
+    let wanted = matching::workflow_spec(
+        (me.name(), spec),
+        (one.template.name(), one.spec),
+        one.path,
+        known.is_default,
+        workspace.map(|workspace| (claim.as_str(), workspace.mount_path.as_str())),
+    );
+    let wanted = WorkflowSpec { attempt: one.attempt, ..wanted };
     let mut annotations = Map::new();
     if let Some(targets) = one.template.annotation(pawl::annotations::TARGETS) {
         annotations.insert(pawl::annotations::TARGETS.to_owned(), targets.into());
@@ -261,8 +264,7 @@ fn create(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Step {
     let manifest = json!({
         "metadata": {"name": name, "namespace": me.namespace(), "labels": labels, "annotations": annotations,
             "finalizers": [finalizers::WORKFLOW], "ownerReferences": [me.controller_reference()]},
-        "spec": {"owner": spec.owner, "repository": spec.repository, "branch": me.name(), "sha": spec.sha,
-            "template": one.template.name(), "path": one.path, "parameters": given, "attempt": one.attempt},
+        "spec": wanted,
     });
     Step::Create { kind: workflow::KIND, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
 }
@@ -339,6 +341,9 @@ fn record(
         }
     }
     aggregate::intend(known, &mut status);
+    if !state.is_over() {
+        aggregate::reopen(&mut status, &spec.sha);
+    }
     plan.steps.extend(mark(known, stop));
     // The check is the next thing, and it is decided on what was just written.
     if let Ok(account) = known.account {

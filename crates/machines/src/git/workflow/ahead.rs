@@ -102,6 +102,19 @@ impl Ahead {
 }
 
 impl Ahead {
+    fn found(&self, template: &str) -> Option<&(String, Option<WorkflowPhase>)> {
+        self.dependencies.iter().find(|one| one.template == template)?.found.as_ref()
+    }
+
+    /// How far another template's Workflow for the same path is; `None`: there is none.
+    pub(super) fn phase_of(&self, template: &str) -> Option<Option<WorkflowPhase>> {
+        self.found(template).map(|(_, phase)| *phase)
+    }
+
+    pub(super) fn name_of(&self, template: &str) -> &str {
+        self.found(template).map(|(name, _)| name.as_str()).unwrap_or_default()
+    }
+
     /// Without the guard nobody waits for earlier commits.
     pub(super) fn guarded(self, guards: Guards) -> Self {
         Self { earlier: self.earlier.filter(|_| guards.sequence), ..self }
