@@ -5,6 +5,8 @@
 //! collect   waits until the image has ended (its sidecar is asked to stop) ─▶ exports and state into one Secret
 //! ```
 
+#![expect(clippy::indexing_slicing, reason = "the object whose keys are written here is made right here")]
+
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;

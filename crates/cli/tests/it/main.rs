@@ -1,6 +1,11 @@
 //! Does the executable do what its help says? Each test starts it as a person would.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what helps a test fails as a test does"
+)]
 
 mod containers;
 mod demo;

@@ -136,6 +136,7 @@ async fn away() -> (Cluster, Value) {
     (away, kubeconfig(&server, &authority, json!({"token": TOKEN})))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn kubeconfig(server: &str, authority: &str, user: Value) -> Value {
     json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
         "clusters": [{"name": "k", "cluster": {"server": server, "certificate-authority-data": authority}}],

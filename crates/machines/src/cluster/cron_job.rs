@@ -95,7 +95,7 @@ impl Machine for CronJobs {
         }
         let schedule = match schedule(spec) {
             Ok(schedule) => schedule,
-            Err(note) => return plan.note(note).status(status),
+            Err(note) => return plan.note(*note).status(status),
         };
         if let Some(due) = observed.due(spec, &schedule, now) {
             plan = observed.start(plan, spec, due, &mut status);
@@ -107,11 +107,11 @@ impl Machine for CronJobs {
     }
 }
 
-fn schedule(spec: &CronJobSpec) -> Result<Schedule, Note> {
+fn schedule(spec: &CronJobSpec) -> Result<Schedule, Box<Note>> {
     let zone = spec.time_zone.as_deref().unwrap_or("UTC");
     if !matches!(zone, "UTC" | "Etc/UTC") {
         let message = format!("invalid timeZone: {zone:?}: schedules are in UTC here");
-        return Err(Note::warning("UnknownTimeZone", message));
+        return Err(Box::new(Note::warning("UnknownTimeZone", message)));
     }
     let text = match spec.schedule.trim() {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -121,7 +121,7 @@ fn schedule(spec: &CronJobSpec) -> Result<Schedule, Note> {
         "@hourly" => "0 * * * *",
         five_fields => five_fields,
     };
-    Schedule::parse(text).map_err(|bad| Note::warning("UnparseableSchedule", bad.to_string()))
+    Schedule::parse(text).map_err(|bad| Box::new(Note::warning("UnparseableSchedule", bad.to_string())))
 }
 
 impl Made {
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(step(&mut cluster, Duration::from_secs(90)), Vec::<String>::new());
         let jobs = step(&mut cluster, Duration::from_secs(215));
         let name = format!("tidy-{}", minute(&cluster));
-        assert_eq!(jobs, [name.clone()]);
+        assert_eq!(jobs, std::slice::from_ref(&name));
         let job = cluster.get(&JOB, &Key::new(Some("n"), &name)).unwrap();
         assert_eq!(job["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(job["metadata"]["annotations"][SCHEDULED], "2026-01-01T00:05:00Z");

@@ -358,6 +358,7 @@ impl Round<'_> {
         plan
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "a verdict is given once")]
     fn finish(mut self, verdict: Verdict) -> Plan<PipelineRunStatus> {
         if verdict.is_final() {
             self.status.completion_time = Some(Time(self.now));

@@ -358,6 +358,7 @@ impl Round<'_> {
     }
 
     /// Ends the run for good.
+    #[expect(clippy::needless_pass_by_value, reason = "a verdict is given once")]
     fn refuse(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
         self.status.completion_time = Some(Time(self.now));
         self.tell(&verdict)

@@ -430,8 +430,8 @@ fn held_by_importers(observed: &Observed, mut report: Told<'_>) -> Plan<Installa
     let condition = NewCondition::unknown(conditions::SUCCEEDED, Reason::SiblingImports, &message);
     condition::set(&mut report.status.conditions, condition, observed.me.meta().generation, report.now);
     let said = report.status.last_error.take().filter(|error| error.message == message);
-    report.status.last_error = said
-        .or_else(|| Some(job::error("InitDelete", Reason::SiblingImports, &message, None, report.now)));
+    report.status.last_error =
+        said.or_else(|| Some(job::error("InitDelete", Reason::SiblingImports, &message, None, report.now)));
     plan.status(report.status).note(note)
 }
 

@@ -74,7 +74,11 @@ pub fn access(config: &Value) -> Result<Access, Refused> {
             parsed = read(text)?;
             &parsed
         }
-        other => other,
+        other @ Value::Null
+        | other @ Value::Bool(_)
+        | other @ Value::Number(_)
+        | other @ Value::Array(_)
+        | other @ Value::Object(_) => other,
     };
     if let Some(own) = config.get("selfConfig") {
         let name = service_account(own).ok_or(Refused::Unknown)?;
@@ -155,6 +159,7 @@ fn only(part: &Value, fields: &[&str]) -> Map<String, Value> {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn config(cluster: Value, user: Value) -> Value {
         json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
             "clusters": [{"name": "k", "cluster": cluster}], "users": [{"name": "u", "user": user}]})

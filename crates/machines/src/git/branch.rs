@@ -232,7 +232,10 @@ impl Observed {
         let ok_to_test = self.me.annotation(annotations::OK_TO_TEST);
         let trust = match trust::of(&repository.spec, self.spec(), ok_to_test) {
             Trust::Stopped(_) if !self.guards.fork_gate => Trust::Allowed,
-            trust => trust,
+            trust @ Trust::Own
+            | trust @ Trust::Allowed
+            | trust @ Trust::Approved(_)
+            | trust @ Trust::Stopped(_) => trust,
         };
         Some(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),

@@ -94,7 +94,7 @@ fn a_lock_names_its_run_and_its_uid_as_soon_as_that_is_known() {
     assert_eq!(settle(&mut cluster, "a", &[WEB]), Claim::Have);
     let run = |cluster: &Cluster| match read(Some(&lease(cluster, WEB))) {
         Lock::Held(holder) => holder.run.unwrap(),
-        other => panic!("{other:?}"),
+        other @ Lock::Free | other @ Lock::Unreadable(_) => panic!("{other:?}"),
     };
     assert_eq!((run(&cluster).key.name.as_str(), run(&cluster).uid.as_str()), ("run-a", ""));
     let mut me = holder("a");

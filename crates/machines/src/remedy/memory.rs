@@ -331,7 +331,8 @@ mod tests {
         let well = Ended::Well { cooldown: FIVE };
         let before = Ended::BeforeExecution;
         let during = Ended::InExecution { reason: "OOMKilled" };
-        let table: &[(&[(Ended<'_>, i64)], i64, &str)] = &[
+        type Row<'a> = (&'a [(Ended<'a>, i64)], i64, &'a str);
+        let table: &[Row<'_>] = &[
             (&[], 0, "yes"),
             (&[(well, 0)], 0, "recent, until 300"),
             (&[(well, 0)], 299, "recent, until 300"),

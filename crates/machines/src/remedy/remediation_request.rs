@@ -13,6 +13,8 @@
 //! deleted   ─▶ the children are deleted and waited for ─▶ the finalizer goes
 //! ```
 
+#![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

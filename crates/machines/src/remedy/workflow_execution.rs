@@ -13,6 +13,8 @@
 //! Who finds the target taken, or too recently mended, is Skipped and never waits: whoever asked decides what then. The
 //! Lease decides who may act, and remembers what must outlive every execution (`remedy::memory`).
 
+#![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,7 +240,10 @@ impl WorkflowExecutions {
         let remembered = memory.get(&spec.workflow_ref.workflow_id).unwrap_or(&nothing);
         match remembered.verdict(spec.cooldown, self.minimum_cooldown, now) {
             Verdict::Yes => {}
-            no => return too_soon(observed, report, &no),
+            no @ Verdict::Blocked(_)
+            | no @ Verdict::Exhausted { .. }
+            | no @ Verdict::BackingOff { .. }
+            | no @ Verdict::Recent { .. } => return too_soon(observed, report, &no),
         }
         let run = observed.run_reference();
         let steps = match observed.locks.turn(&self.system_namespace, &observed.me, run, now) {
@@ -313,7 +318,7 @@ fn forbidden(report: Report<'_>, not_allowed: &NotAllowed) -> Plan<WorkflowExecu
     let message = &not_allowed.message;
     let gate = Gate::stopped(GateName::Validate, Reason::NamespaceNotAllowed, message, "that label");
     let mut plan = report.fails(&Failure::plain(Reason::Forbidden, message, false)).gate(gate);
-    plan.steps.splice(0..0, not_allowed.seen.clone());
+    plan.steps.splice(0..0, not_allowed.seen.as_deref().cloned());
     plan
 }
 

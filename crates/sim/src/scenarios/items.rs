@@ -80,6 +80,7 @@ fn manifests(name: &str, maps: &[&str]) -> Value {
     json!({"name": name, "type": types::MANIFEST, "config": {"manifests": maps}})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn mock(name: &str, config: Value) -> Value {
     json!({"name": name, "type": types::MOCK, "config": config})
 }
@@ -99,12 +100,14 @@ fn with(mut item: Value, field: &str, value: Value) -> Value {
     item
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn made(items: Value) -> Deed {
     let metadata =
         json!({"name": "e", "namespace": "default", "annotations": {annotations::OPERATION: "reconcile"}});
     Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items}}))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn changed(items: Value) -> Deed {
     let patch = json!({"metadata": {"annotations": {annotations::OPERATION: "reconcile"}}, "spec": {"deployItems": items}});
     Deed::patch(EXECUTION, Some("default"), "e", patch)

@@ -285,6 +285,7 @@ fn step(name: &str, image: &str, after: &[&str]) -> Value {
         "workflowRef": {"workflowId": name, "containerImage": image}}})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn remediation(steps: Value, more: Value) -> Deed {
     let mut spec = json!({"targetResource": {"kind": "Deployment", "name": "web", "namespace": "default"},
         "plan": {"steps": steps}});

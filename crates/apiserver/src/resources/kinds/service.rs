@@ -181,6 +181,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn made(spec: Value, siblings: &[Value]) -> Value {
         let mut object = json!({"metadata": {"uid": "u", "name": "web"}, "spec": spec});
         (SERVICE.default)(&mut object);

@@ -217,7 +217,7 @@ fn comparable(mut value: Value) -> Value {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| *item = comparable(item.take())),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     value
 }
@@ -486,7 +486,10 @@ fn a_bundle_is_asked_for_once_and_what_is_no_bundle_fails_the_run() {
             Ok(Reply::Bundle(json!({"spec": {
             "tasks": [{"name": "a", "taskSpec": {"steps": [{"name": "s", "image": "i"}]}}]}})))
         }
-        other => panic!("{other}"),
+        other @ crate::outside::Call::GitHub(_)
+        | other @ crate::outside::Call::Logs(_)
+        | other @ crate::outside::Call::Bundle(_)
+        | other @ crate::outside::Call::Cluster(_) => panic!("{other}"),
     };
     let run = run.play_out();
     assert_eq!((run.reason().as_str(), run.cluster.calls.len()), ("Succeeded", 1));

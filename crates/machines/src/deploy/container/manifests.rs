@@ -9,6 +9,8 @@
 //! Nothing is asked of the image but that it runs: no shell, no wrapper around its entrypoint. The token is mounted into the
 //! sidecar alone, and all it may do is to read and patch one Secret (docs/decisions/0013).
 
+#![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
+
 use pawl_api::deploy::{Target, target};
 use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{JOB, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT};
@@ -101,7 +103,10 @@ pub(super) fn input(config: &Config, target: Option<&Object>) -> Value {
         let content = match &typed.spec.config {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
-            config => Some(match config.get("kubeconfig") {
+            config @ Value::Bool(_)
+            | config @ Value::Number(_)
+            | config @ Value::Array(_)
+            | config @ Value::Object(_) => Some(match config.get("kubeconfig") {
                 Some(Value::String(text)) => text.clone(),
                 Some(inner) => inner.to_string(),
                 None => config.to_string(),

@@ -5,6 +5,7 @@ use pawl_api::k8s::{ROLE, ROLE_BINDING, SERVICE_ACCOUNT};
 
 const ITEM: pawl_api::meta::Kind = deploy_item::KIND;
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn item(config: Value) -> Case {
     let mut case = Case::with(&[JOB, POD, SERVICE_ACCOUNT, ROLE, ROLE_BINDING]);
     case.cluster.put(json!({"kind": "DeployItem", "metadata": {"name": "i"},

@@ -265,7 +265,14 @@ fn definitions_come_first_then_what_has_no_namespace_then_the_rest() {
     let told = |step: &Step| match step {
         Step::Delete { target, .. } => format!("delete {}", target.key.name),
         Step::ConfirmGone(target) => format!("gone {}", target.key.name),
-        other => panic!("{other:?}"),
+        other @ Step::Create { .. }
+        | other @ Step::Patch { .. }
+        | other @ Step::Apply { .. }
+        | other @ Step::ConfirmNone { .. }
+        | other @ Step::ConfirmUnchanged { .. }
+        | other @ Step::Finalize(_)
+        | other @ Step::AddFinalizer(_)
+        | other @ Step::RemoveFinalizer(_) => panic!("{other:?}"),
     };
     assert_eq!(
         down.iter().map(told).collect::<Vec<_>>(),

@@ -207,7 +207,7 @@ pub(super) fn make(
         }
         if !there.contains(name.as_str()) {
             if has_workspace(one) && workspaces.insert(one.template.name()) {
-                plan.steps.extend(workspace(known, one, claim));
+                plan.steps.extend(workspace(known, one, &claim));
             }
             creates.push(create(known, one, &name));
         }
@@ -221,7 +221,7 @@ fn has_workspace(one: &Wanted<'_>) -> bool {
     one.spec.workspace.as_ref().is_some_and(|workspace| workspace.enabled)
 }
 
-fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: String) -> Option<Step> {
+fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Option<Step> {
     let me = &known.observed.me;
     let workspace = one.spec.workspace.as_ref()?;
     let class =

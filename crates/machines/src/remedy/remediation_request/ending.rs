@@ -46,7 +46,15 @@ pub(super) fn stop(
 ) -> Plan<RemediationRequestStatus> {
     let word = match phase {
         RemediationPhase::TimedOut => Reason::RemediationTimeout,
-        _ => reason,
+        RemediationPhase::Pending
+        | RemediationPhase::Executing
+        | RemediationPhase::AwaitingApproval
+        | RemediationPhase::Blocked
+        | RemediationPhase::Verifying
+        | RemediationPhase::Completed
+        | RemediationPhase::Failed
+        | RemediationPhase::Skipped
+        | RemediationPhase::Cancelled => reason,
     };
     let steps = cancel(observed, message);
     // What is cut off in the middle may have changed its target.

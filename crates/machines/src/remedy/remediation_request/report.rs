@@ -93,7 +93,11 @@ impl<'a> Report<'a> {
         let going = starting || any(|standing| *standing == Standing::Going);
         let failed = observed.steps.iter().find_map(|step| match &step.standing {
             Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
-            _ => None,
+            Standing::Waiting
+            | Standing::Ready
+            | Standing::Going
+            | Standing::Done
+            | Standing::Blocked { .. } => None,
         });
         if let Some((step, reason, message, review)) = failed.filter(|_| !going) {
             let told = format!("step {}: {reason}: {message}", step.step.name);
@@ -112,7 +116,11 @@ impl<'a> Report<'a> {
                 reason.clone(),
                 format!("step {}: {message}", step.step.name),
             )),
-            _ => None,
+            Standing::Waiting
+            | Standing::Ready
+            | Standing::Going
+            | Standing::Done
+            | Standing::Failed { .. } => None,
         });
         let next = blocked.min();
         self.status.block_reason = None;
@@ -258,7 +266,9 @@ fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
         Standing::Blocked { since, until, .. } => {
             Some((step.retried_at(*since, *until), step.step.name.clone()))
         }
-        _ => None,
+        Standing::Waiting | Standing::Ready | Standing::Going | Standing::Done | Standing::Failed { .. } => {
+            None
+        }
     });
     blocked.min()
 }
@@ -281,7 +291,11 @@ fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatu
                 status.reason.clone_from(reason);
                 "Gone".to_owned()
             }
-            _ => NOT_STARTED.to_owned(),
+            Standing::Waiting
+            | Standing::Ready
+            | Standing::Going
+            | Standing::Done
+            | Standing::Blocked { .. } => NOT_STARTED.to_owned(),
         };
         return status;
     };

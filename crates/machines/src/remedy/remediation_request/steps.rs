@@ -219,7 +219,7 @@ fn is_our_turn(view: &dyn View, system_namespace: &str, me: &Object, target: &Ta
     }
     let hash = target.short_hash();
     let on_target = view.labelled(&workflow_execution::KIND, TARGET_HASH, &hash);
-    if on_target.iter().any(|object| is_live(object)) {
+    if on_target.iter().any(is_live) {
         return false;
     }
     let mine = Place::of(me, None);

@@ -101,6 +101,7 @@ impl Failure {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "most reasons are not about runs")]
 fn hint(reason: Reason) -> &'static str {
     match reason {
         Reason::OomKilled => "It needed more memory than it may use.",

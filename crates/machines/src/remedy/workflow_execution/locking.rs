@@ -18,13 +18,16 @@ use crate::plan::Step;
 use crate::remedy::memory::{Memory, Unreadable};
 use crate::view::View;
 
+/// What became of a holder, and of its run.
+type Lives = (Life, Life);
+
 /// What the caches show of an execution's locks.
 #[derive(Debug)]
 pub(super) struct Locks {
     /// Its own target first; none where what it asks for is malformed.
     targets: Vec<Target>,
     /// The Leases of those targets that are there, and what became of whoever else holds them.
-    leases: BTreeMap<Key, (Arc<Object>, Option<(Life, Life)>)>,
+    leases: BTreeMap<Key, (Arc<Object>, Option<Lives>)>,
     /// The Leases that name this execution, whatever its targets are by now.
     held: Vec<Arc<Object>>,
     own: Option<Key>,

@@ -6,6 +6,8 @@
 //! ```
 //! A PipelineRun is held by Tekton's own `PipelineRunPending`, a Job by `suspend`. Both say so in `pawl.dev/held`.
 
+#![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

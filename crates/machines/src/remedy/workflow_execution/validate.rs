@@ -88,7 +88,7 @@ pub(super) fn problem(spec: &WorkflowExecutionSpec, target: &Target) -> Option<S
 pub(super) struct NotAllowed {
     pub(super) message: String,
     /// The namespace as it was seen: a cache that lags must not end anything.
-    pub(super) seen: Option<Step>,
+    pub(super) seen: Option<Box<Step>>,
 }
 
 /// A unit acts in its own namespace, and in those that say so; on what belongs to no namespace only from the system's.
@@ -117,7 +117,7 @@ pub(super) fn power(
         None => Ok(()),
         Some(namespace) => Err(NotAllowed {
             message: format!("the namespace {namespace} is not labelled {ALLOW_FROM}: {home}"),
-            seen: Some(as_seen(view, namespace)),
+            seen: Some(Box::new(as_seen(view, namespace))),
         }),
     }
 }

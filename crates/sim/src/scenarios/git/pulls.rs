@@ -53,7 +53,10 @@ fn heads() -> Vec<Scenario> {
                             let first =
                                 hub.fake.journal().into_iter().find_map(|applied| match applied.effect {
                                     Effect::CheckRunCreated { sha, .. } => Some(sha),
-                                    _ => None,
+                                    Effect::TokenMinted
+                                    | Effect::CheckRunUpdated { .. }
+                                    | Effect::StatusSet { .. }
+                                    | Effect::Commented { .. } => None,
                                 });
                             infra.set_branch("topic", &first.unwrap_or_default());
                         });

@@ -147,8 +147,8 @@ fn harm() -> Vec<Scenario> {
             },
             |ground| {
                 jobs(ground, 1)?;
-                let history = ground.history.iter().map(|happened| &happened.object);
-                let job = history.filter(|object| *object.kind() == JOB).next_back().ok_or("no Job")?;
+                let mut history = ground.history.iter().map(|happened| &happened.object);
+                let job = history.rfind(|object| *object.kind() == JOB).ok_or("no Job")?;
                 let told = |name: &str| expanded(job.raw(), name);
                 let found = (told("TERRAKOJO_REF_NAME"), told("TERRAKOJO_WORKFLOW_PATH"));
                 if found == (NAMED.to_owned(), "$(SECRET)".to_owned()) {
