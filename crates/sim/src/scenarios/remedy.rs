@@ -8,7 +8,7 @@ use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{JOB, LEASE, NAMESPACE, POD};
 use pawl_api::meta::Kind;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
-use pawl_api::remedy::{annotations, remediation_request, workflow_execution};
+use pawl_api::remedy::{annotations, remediation_playbook, remediation_request, workflow_execution};
 use pawl_api::tekton::PIPELINE_RUN;
 use pawl_apiserver::ChangeType;
 use pawl_machines::lock::{self, Lock, reaper::Reaper};
@@ -175,7 +175,11 @@ fn requests() -> Vec<Scenario> {
                     step("b", "exit:0", &[]),
                     step("c", "exit:0", &["a", "b"])
                 ]);
-                vec![home(), remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}}))]
+                vec![
+                    home(),
+                    playbook(),
+                    remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}})),
+                ]
             },
             |ground| {
                 fair(ground)?;
@@ -291,6 +295,17 @@ fn remediation(steps: Value, more: Value) -> Deed {
         "plan": {"steps": steps}});
     merge(&mut spec, more);
     Deed::create(REQUEST, json!({"metadata": {"name": "r", "namespace": "default"}, "spec": spec}))
+}
+
+/// Says of itself that it can be used.
+fn playbook() -> Deed {
+    let spec = json!({"matchers": [{"name": "alertname", "value": "Crash"}],
+        "target": {"kind": "Deployment", "nameLabel": "deployment", "namespaceLabel": "namespace"},
+        "plan": {"steps": [step("a", "exit:0", &[])]}});
+    Deed::create(
+        remediation_playbook::KIND,
+        json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}),
+    )
 }
 
 /// Tekton's part, once the run is let go.
