@@ -76,7 +76,7 @@ fn tell(data_dir: &Path, address: std::net::SocketAddr, say: &mut dyn Say) {
         ("pr --fork mallory", "open a pull request from a fork: it waits for /ok-to-test"),
         ("comment 1 /retest", "run again what failed on pull request #1"),
     ] {
-        say.line(&format!("                {:<36} {what}", format!("{pawl} demo{options} {command}")));
+        say.line(&format!("                {:<36}  # {what}", format!("{pawl} demo{options} {command}")));
     }
 }
 

@@ -68,11 +68,19 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
     logging::start(&args.logging, "warn")?;
     let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
-    let (address, client) = (plane.address, plane.client());
+    let address = plane.address;
+    let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
+    let own = std::env::current_exe().context("find this executable")?;
+    let mut options = pawl_runner::Options::new(plane.directory.join("runner"), own);
+    options.images = images.clone();
+    options.service = Some((address.ip().to_string(), address.port()));
+    let runner = Runner::new(plane.client(), options);
+    // The controllers read logs too: the end of a failing one stands in its check run.
+    let plane = plane.with_logs(Arc::new(LogsOf(runner.logs())));
+    let client = plane.client();
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
     let kept = args.audit.start(Some(&plane.directory))?;
-    let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
-    let bundles = Bundles { directory: images.clone() };
+    let bundles = Bundles { directory: images };
     let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
@@ -83,12 +91,6 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         .ledger(kept.ledger())
         .build()?;
     ports.measure(engine.metrics());
-    let own = std::env::current_exe().context("find this executable")?;
-    let mut options = pawl_runner::Options::new(plane.directory.join("runner"), own);
-    options.images = images;
-    options.service = Some((address.ip().to_string(), address.port()));
-    let runner = Runner::new(client.clone(), options);
-
     let stopping = stop::requested()?;
     let deliveries = args.webhook.start(&engine, &client, SYSTEM_NAMESPACE, stopping.clone()).await?;
     let measured = match args.metrics {
@@ -96,7 +98,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         None => None,
     };
     let kubeconfig = plane.kubeconfig.clone();
-    let served = tokio::spawn(plane.serve(Some(Arc::new(LogsOf(runner.logs()))), stopping.clone()));
+    let served = tokio::spawn(plane.serve(stopping.clone()));
     let ran = tokio::spawn(runner.run(stopping.clone().wait()));
     let looped = tokio::spawn({
         let (engine, stopping) = (engine.clone(), stopping.clone());

@@ -61,6 +61,11 @@ impl Plane {
         Ok(Self { server, listener, identity, address, directory, kubeconfig })
     }
 
+    /// The same, with what containers wrote.
+    pub(crate) fn with_logs(self, logs: Arc<dyn PodLogs>) -> Self {
+        Self { server: self.server.with_logs(logs), ..self }
+    }
+
     /// A client that needs no socket.
     pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.server.service(), "default")
@@ -81,12 +86,8 @@ impl Plane {
     ///
     /// # Errors
     /// When the socket or TLS is no use.
-    pub(crate) async fn serve(self, logs: Option<Arc<dyn PodLogs>>, stopping: Stop) -> anyhow::Result<()> {
+    pub(crate) async fn serve(self, stopping: Stop) -> anyhow::Result<()> {
         let Self { server, listener, identity, .. } = self;
-        let server = match logs {
-            Some(logs) => server.with_logs(logs),
-            None => server,
-        };
         pawl_apiserver::serve(listener, server, Some(identity.tls()?), stopping.wait())
             .await
             .context("the API server")

@@ -205,7 +205,7 @@ fn embed(plane: Plane, stopping: Stop) -> anyhow::Result<Vec<JoinHandle<()>>> {
         engine.run(until.wait()).await;
     });
     let served = tokio::spawn(async move {
-        if let Err(error) = plane.serve(None, stopping).await {
+        if let Err(error) = plane.serve(stopping).await {
             tracing::error!(%error, "the API server ended");
         }
     });
