@@ -39,6 +39,8 @@ async fn run(name: &str, look: impl FnOnce(&Lab)) {
         let crd = serde_json::to_value(crd).unwrap();
         lab.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
     }
+    // Where the locks are.
+    lab.call("POST", "/api/v1/namespaces", &json!({"metadata": {"name": "pawl-system"}}));
     let machines = deploy::machines("pawl-system").into_iter().chain([AnyMachine::new(Garbage)]);
     let engine = lab.engine(machines).build().unwrap();
     let running = lab.run(&engine);
