@@ -97,8 +97,12 @@ pub const ALL: &[Mutant] = &[
         from: 1,
         guards: || without(|guards| guards.applying.adoption_check = false),
     },
-    // Not here: "UID precondition". Since writes of workloads are fenced, no world in 2,000 seeds ends otherwise without
-    // it; `apply::tests` takes it away and notices.
+    Mutant {
+        name: "UID precondition",
+        scenario: "workflow-namesake",
+        from: 1235,
+        guards: || without(|guards| guards.applying.uid_precondition = false),
+    },
     Mutant {
         name: "finalizer order",
         scenario: "workflow-delete",

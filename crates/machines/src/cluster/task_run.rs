@@ -316,6 +316,8 @@ impl Round<'_> {
             Some(pod) => {
                 self.status.pod_name = Some(name.clone());
                 if let (Known::Task { spec, .. }, Ok(pod)) = (&self.observed.task, pod.parse::<Pod>()) {
+                    // The status that said so may have been lost.
+                    self.keep(spec);
                     self.status.steps = Sight::new(&pod, spec).states(self.now);
                 }
             }

@@ -11,15 +11,9 @@ const HUB_SEEDS: u64 = 10;
 const OUTER_SEEDS: u64 = 6;
 const OUTER_HUB_SEEDS: u64 = 1;
 
-/// Ends a day after it began, beyond what the outer simulator waits for.
-const TOO_LONG_FOR_OUTER: &str = "remedy-request-kept";
-
 fn check(simulator: Simulator, seeds: u64, of_hubs: u64) {
     let mut failures = Vec::new();
     for scenario in scenarios::all() {
-        if simulator == Simulator::Outer && scenario.name == TOO_LONG_FOR_OUTER {
-            continue;
-        }
         let seeds = if scenario.github.is_some() { of_hubs } else { seeds };
         let report = campaign::seeds(simulator, &scenario, 1..=seeds, Guards::default(), false);
         if let Some(failure) = report.failure {

@@ -32,11 +32,11 @@ pub(super) fn name(run: &str, task: &str) -> String {
     child_name(run, &format!("-{task}"))
 }
 
-/// Tells a TaskRun to stop.
+/// Tells a TaskRun to stop, if it is still as it was seen: one that has ended meanwhile is not told.
 pub(super) fn stop(run: &Object, why: &str) -> Step {
     Step::Patch {
         target: run.reference(),
-        resource_version: None,
+        resource_version: Some(run.resource_version().to_owned()),
         patch: json!({"spec": {"status": "TaskRunCancelled", "statusMessage": why}}),
         part: Part::Main,
     }

@@ -100,7 +100,7 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
     plan.then(Step::RemoveFinalizer(finalizers::REMEDIATION_REQUEST.to_owned()))
 }
 
-/// Asks what runs to stop, once.
+/// Asks what runs to stop, once, if it is still as it was seen: the cache of executions may lag behind the request's own.
 fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
     let going = observed.steps.iter().filter(|step| step.standing == Standing::Going);
     let children = going.filter_map(|step| step.child.as_ref()).map(|(object, _)| object);
@@ -108,7 +108,7 @@ fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
         .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())
         .map(|child| Step::Patch {
             target: child.reference(),
-            resource_version: None,
+            resource_version: Some(child.resource_version().to_owned()),
             patch: json!({"metadata": {"annotations": {annotations::CANCEL: why}}}),
             part: Part::Main,
         })

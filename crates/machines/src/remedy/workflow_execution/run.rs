@@ -152,6 +152,7 @@ impl Run {
     }
 
     /// Ends it: a PipelineRun's `finally` still runs, a Job and its Pods are deleted. Empty when that was asked before.
+    /// Only if it is still as it was seen: a run that has ended meanwhile keeps its Pods and their logs.
     pub(super) fn stop(&self) -> Option<Step> {
         let object = self.object();
         match self {
@@ -160,19 +161,28 @@ impl Run {
                 let asked =
                     run.spec.status.as_deref().is_some_and(|status| status != tekton::cancel::PENDING);
                 let patch = json!({"spec": {"status": tekton::cancel::CANCELLED_RUN_FINALLY}});
-                (!asked && !object.is_deleting()).then(|| patch_of(object, patch))
+                (!asked && !object.is_deleting()).then(|| Step::Patch {
+                    target: object.reference(),
+                    resource_version: Some(object.resource_version().to_owned()),
+                    patch,
+                    part: Part::Main,
+                })
             }
             Self::Pipeline(..) | Self::Job(..) | Self::Malformed(_) => {
-                (!object.is_deleting()).then(|| self.remove())
+                (!object.is_deleting()).then(|| self.removed(Some(object.resource_version().to_owned())))
             }
         }
     }
 
     /// Takes it away, and waits for what it owns.
     pub(super) fn remove(&self) -> Step {
+        self.removed(None)
+    }
+
+    fn removed(&self, resource_version: Option<String>) -> Step {
         Step::Delete {
             target: self.object().reference(),
-            resource_version: None,
+            resource_version,
             propagation: Propagation::Foreground,
             only_if_gone: vec![],
         }
