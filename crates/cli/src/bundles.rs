@@ -32,7 +32,9 @@ impl Outside for Bundles {
                     })
                 })
             }
-            Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) => Nobody.call(call),
+            Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) | Call::Action(_) | Call::Safety(_) => {
+                Nobody.call(call)
+            }
         }
     }
 }

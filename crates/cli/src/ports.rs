@@ -70,6 +70,7 @@ impl Outside for Ports {
                 Some(bundles) => bundles.call(call),
                 None => Nobody.call(call),
             },
+            Call::Action(_) | Call::Safety(_) => Nobody.call(call),
         }
     }
 }

@@ -242,7 +242,11 @@ impl Outside for Port {
             outside::Call::Cluster(call) => {
                 Box::pin(async move { self.ask(call).await.map(outside::Reply::Cluster) })
             }
-            outside::Call::GitHub(_) | outside::Call::Logs(_) | outside::Call::Bundle(_) => Nobody.call(call),
+            outside::Call::GitHub(_)
+            | outside::Call::Logs(_)
+            | outside::Call::Bundle(_)
+            | outside::Call::Action(_)
+            | outside::Call::Safety(_) => Nobody.call(call),
         }
     }
 }

@@ -71,7 +71,9 @@ impl Outside for Port {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         match call {
             Call::Logs(logs) => Box::pin(async move { self.tail(logs).await.map(Reply::Logs) }),
-            Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) => Nobody.call(call),
+            Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => {
+                Nobody.call(call)
+            }
         }
     }
 }
@@ -191,7 +193,9 @@ mod tests {
     async fn tail(port: &Port, call: &Call) -> Result<String, Failure> {
         port.call(call).await.map(|reply| match reply {
             Reply::Logs(text) => text,
-            Reply::GitHub(_) | Reply::Cluster(_) | Reply::Bundle(_) => panic!("a log was asked for"),
+            Reply::GitHub(_) | Reply::Cluster(_) | Reply::Bundle(_) | Reply::Action(_) | Reply::Safety(_) => {
+                panic!("a log was asked for")
+            }
         })
     }
 

@@ -17,6 +17,7 @@ use crate::deploy::target as cluster;
 use crate::failure::{Category, Failure};
 use crate::git::github;
 use crate::object::Key;
+use crate::remedy::{action, safety};
 
 /// Something to be asked or done outside. Two equal calls are the same call: within one look it is made once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +27,10 @@ pub enum Call {
     Bundle(BundleEntry),
     /// Something on a cluster that is not watched, or not by us.
     Cluster(cluster::Call),
+    /// Something about an action on this cluster.
+    Action(action::Call),
+    /// Something that is written in Rego.
+    Safety(safety::Question),
 }
 
 /// One pipeline or task of a Tekton bundle: an OCI image whose layers are manifests.
@@ -59,6 +64,40 @@ pub enum Reply {
     Cluster(cluster::Reply),
     /// The manifest.
     Bundle(serde_json::Value),
+    Action(action::Reply),
+    Safety(safety::Answer),
+}
+
+impl Reply {
+    /// What GitHub said; `None` where another system answered.
+    pub fn github(&self) -> Option<&github::Reply> {
+        if let Self::GitHub(reply) = self { Some(reply) } else { None }
+    }
+
+    /// The text of a log.
+    pub fn logs(&self) -> Option<&str> {
+        if let Self::Logs(text) = self { Some(text) } else { None }
+    }
+
+    /// What another cluster said.
+    pub fn cluster(&self) -> Option<&cluster::Reply> {
+        if let Self::Cluster(reply) = self { Some(reply) } else { None }
+    }
+
+    /// The manifest from a bundle.
+    pub fn bundle(&self) -> Option<&serde_json::Value> {
+        if let Self::Bundle(manifest) = self { Some(manifest) } else { None }
+    }
+
+    /// What was found out about an action.
+    pub fn action(&self) -> Option<&action::Reply> {
+        if let Self::Action(reply) = self { Some(reply) } else { None }
+    }
+
+    /// What policy, or a condition, says.
+    pub fn safety(&self) -> Option<&safety::Answer> {
+        if let Self::Safety(answer) = self { Some(answer) } else { None }
+    }
 }
 
 /// What was heard so far in this look.
@@ -99,6 +138,8 @@ impl Call {
             Self::Logs(_) => "logs",
             Self::Cluster(_) => "cluster",
             Self::Bundle(_) => "bundles",
+            Self::Action(_) => "actions",
+            Self::Safety(_) => "policy",
         }
     }
 
@@ -106,7 +147,8 @@ impl Call {
     pub fn is_write(&self) -> bool {
         match self {
             Self::GitHub(call) => call.ask.is_write(),
-            Self::Logs(_) | Self::Bundle(_) => false,
+            Self::Logs(_) | Self::Bundle(_) | Self::Safety(_) => false,
+            Self::Action(call) => call.is_write(),
             Self::Cluster(call) => call.is_write(),
         }
     }
@@ -118,6 +160,8 @@ impl std::fmt::Display for Call {
             Self::GitHub(call) => call.fmt(f),
             Self::Logs(Logs { pod, container, .. }) => write!(f, "read the log of {pod} {container}"),
             Self::Cluster(call) => call.fmt(f),
+            Self::Action(call) => call.fmt(f),
+            Self::Safety(question) => question.fmt(f),
             Self::Bundle(BundleEntry { bundle, kind, name }) => {
                 write!(f, "read {kind} {name} of bundle {bundle}")
             }

@@ -153,7 +153,9 @@ impl Outside for Ports {
         match call {
             Call::GitHub(_) => self.github.call(call),
             Call::Logs(logs) => Box::pin(async move { self.log(logs).await.map(Reply::Logs) }),
-            Call::Cluster(_) | Call::Bundle(_) => pawl_engine::outside::Nobody.call(call),
+            Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => {
+                pawl_engine::outside::Nobody.call(call)
+            }
         }
     }
 }

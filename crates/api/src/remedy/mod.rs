@@ -11,7 +11,8 @@ pub mod workflow_execution;
 
 pub use actions::{Action, ActionParameters};
 pub use kubernetes_execution::{
-    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionSpec, KubernetesExecutionStatus,
+    AffectedResource, DryRunResults, KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionSpec,
+    KubernetesExecutionStatus, RollbackInformation,
 };
 pub use remediation_playbook::{RemediationPlaybook, RemediationPlaybookSpec, RemediationPlaybookStatus};
 pub use remediation_request::{

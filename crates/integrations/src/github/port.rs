@@ -161,9 +161,11 @@ impl Outside for Port {
             outside::Call::GitHub(call) => {
                 Box::pin(async move { self.ask(call).await.map(outside::Reply::GitHub) })
             }
-            outside::Call::Logs(_) | outside::Call::Cluster(_) | outside::Call::Bundle(_) => {
-                pawl_engine::outside::Nobody.call(call)
-            }
+            outside::Call::Logs(_)
+            | outside::Call::Cluster(_)
+            | outside::Call::Bundle(_)
+            | outside::Call::Action(_)
+            | outside::Call::Safety(_) => pawl_engine::outside::Nobody.call(call),
         }
     }
 

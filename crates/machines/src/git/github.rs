@@ -382,12 +382,7 @@ impl Call {
 /// What GitHub said to a call in this look; `None`: it was not asked yet.
 pub fn heard<'a>(answers: &'a Answers, call: &outside::Call) -> Option<Result<&'a Reply, Failure>> {
     Some(match answers.get(call)? {
-        Ok(reply) => match &**reply {
-            outside::Reply::GitHub(reply) => Ok(reply),
-            outside::Reply::Logs(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
-                Err(mismatched(call))
-            }
-        },
+        Ok(reply) => reply.github().ok_or_else(|| mismatched(call)),
         Err(failure) => Err(failure.clone()),
     })
 }

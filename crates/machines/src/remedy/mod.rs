@@ -1,10 +1,12 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
+pub mod action;
 pub mod alerts;
 pub mod explain;
 pub mod memory;
 pub mod remediation_playbook;
 pub mod remediation_request;
+pub mod safety;
 #[cfg(test)]
 mod testing;
 pub mod workflow_execution;

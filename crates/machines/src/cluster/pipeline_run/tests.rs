@@ -489,6 +489,8 @@ fn a_bundle_is_asked_for_once_and_what_is_no_bundle_fails_the_run() {
         other @ crate::outside::Call::GitHub(_)
         | other @ crate::outside::Call::Logs(_)
         | other @ crate::outside::Call::Bundle(_)
+        | other @ crate::outside::Call::Action(_)
+        | other @ crate::outside::Call::Safety(_)
         | other @ crate::outside::Call::Cluster(_) => panic!("{other}"),
     };
     let run = run.play_out();

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::substitute::plain;
 use crate::failure::Category;
 use crate::object::{Key, Reference};
-use crate::outside::{BundleEntry, Call, Reply};
+use crate::outside::{BundleEntry, Call};
 use crate::view::Input;
 
 /// A pipeline or task, as far as it is known in this look.
@@ -102,10 +102,7 @@ impl Wanted<'_> {
         let call = Call::Bundle(BundleEntry { bundle, kind: default_kind.to_owned(), name: name.clone() });
         match input.answers.get(&call) {
             None => Origin::Ask(call),
-            Some(Ok(reply)) => match &**reply {
-                Reply::Bundle(object) => read(&name, object),
-                Reply::GitHub(_) | Reply::Logs(_) | Reply::Cluster(_) => Origin::Later,
-            },
+            Some(Ok(reply)) => reply.bundle().map_or(Origin::Later, |object| read(&name, object)),
             Some(Err(failure)) => match failure.category {
                 Category::Transient | Category::Conflict => Origin::Later,
                 Category::Permanent | Category::Gone => {

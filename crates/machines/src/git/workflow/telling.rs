@@ -242,12 +242,7 @@ impl Teller<'_> {
         });
         let text = match self.observed.answers.get(&call) {
             None => return Err(Told::Ask(vec![call])),
-            Some(Ok(reply)) => match &**reply {
-                outside::Reply::Logs(text) => Ok(text.clone()),
-                outside::Reply::GitHub(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
-                    Err(mismatched(&call).message)
-                }
-            },
+            Some(Ok(reply)) => reply.logs().map(str::to_owned).ok_or_else(|| mismatched(&call).message),
             Some(Err(failure)) => Err(failure.message.clone()),
         };
         Ok(Some((culprit.name.clone(), text)))
@@ -269,12 +264,7 @@ impl Teller<'_> {
                 };
                 Err(Told::Ask(also.into_iter().chain([call]).collect()))
             }
-            Some(Ok(reply)) => match &**reply {
-                outside::Reply::GitHub(reply) => Ok(reply.clone()),
-                outside::Reply::Logs(_) | outside::Reply::Cluster(_) | outside::Reply::Bundle(_) => {
-                    Err(Told::Never(mismatched(&call)))
-                }
-            },
+            Some(Ok(reply)) => reply.github().cloned().ok_or_else(|| Told::Never(mismatched(&call))),
             Some(Err(failure)) => Err(match failure.category {
                 Category::Transient | Category::Conflict | Category::Gone => Told::Later(failure.clone()),
                 Category::Permanent => Told::Never(failure.clone()),

@@ -39,7 +39,7 @@ type Answer = Result<Reply, Failure>;
 fn ask(call: &Call) -> Option<&Ask> {
     match call {
         Call::GitHub(call) => Some(&call.ask),
-        Call::Logs(_) | Call::Cluster(_) | Call::Bundle(_) => None,
+        Call::Logs(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => None,
     }
 }
 
@@ -202,7 +202,7 @@ fn i6_a_failure_shows_the_containers_and_the_masked_end_of_the_log() {
     assert_eq!(case.says(), ("Failed".into(), "JobFailed".into()));
     let logs = case.cluster.calls.iter().find_map(|call| match call {
         Call::Logs(logs) => Some(logs.clone()),
-        Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) => None,
+        Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => None,
     });
     let logs = logs.unwrap();
     assert_eq!((logs.pod.to_string().as_str(), logs.container.as_str()), ("n/p", "main"));
