@@ -19,7 +19,7 @@ use http::{Request, header};
 use pawl_api::meta::Kind;
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::machine::Depth;
-use pawl_machines::object::{Key, Malformed, Object};
+use pawl_machines::object::{Key, Malformed};
 use pawl_machines::view::View;
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,9 +29,9 @@ use tokio::time::{Instant, sleep};
 use crate::caches::{Caches, Change, Listed, Scope, Standing};
 use crate::discovery::{self, CRD};
 use crate::metrics::{KindLabels, Metrics, RestartLabels};
-use crate::outline::Outline;
 use crate::queue::backoff;
 use crate::wire::{Lines, Lost, Opened, Wire};
+use crate::{manifest, outline};
 
 /// How long the server is asked to keep a watch open: a little less than the 5 min at which proxies cut.
 const WATCH_SECS: u64 = 290;
@@ -97,19 +97,28 @@ enum Heard {
     Nonsense(String),
 }
 
+/// An event, as far as it is told without its object.
 #[derive(Deserialize)]
 struct Event {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
+    #[serde(default)]
+    object: Object,
 }
 
-/// An event whose object cannot be read.
-#[derive(Deserialize)]
-struct OutlinedEvent {
-    #[serde(rename = "type")]
-    kind: String,
-    object: Outline,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+    /// Of the `Status` that ends a watch.
+    code: Value,
+    message: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Value,
 }
 
 impl Informer {
@@ -223,72 +232,53 @@ impl Informer {
     }
 
     fn hear(&self, line: &Bytes, from: &mut String) -> Heard {
-        let Event { kind, object } = match serde_json::from_slice(line) {
-            Ok(event) => event,
-            Err(problem) => return self.hear_outlined(line, &problem, from),
+        let (event, object) = match (serde_json::from_slice::<Event>(line), outline::member(line, "object")) {
+            (Ok(event), Some(object)) => (event, object),
+            (Err(problem), _) => return Heard::Nonsense(format!("a line is no event: {problem}")),
+            (Ok(_), None) => return Heard::Nonsense("a line is no event: it has no object".to_owned()),
         };
+        let Event { kind, object: Object { metadata, code, message } } = event;
         if kind == "ERROR" {
-            if object.get("code").and_then(Value::as_u64) == Some(410) {
+            if code.as_u64() == Some(410) {
                 return Heard::Expired;
             }
-            let message = object.get("message").and_then(Value::as_str).unwrap_or("no message");
+            let message = message.as_str().unwrap_or("no message");
             return Heard::Nonsense(format!("the server ended the watch: {message}"));
         }
-        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        if let Some(version) = version {
+        if let Some(version) = metadata.resource_version.as_str() {
             version.clone_into(from);
         }
-        match (kind.as_str(), self.read_event(&kind, object)) {
-            ("BOOKMARK", _) => {
-                self.caches.advance(&self.kind, &self.scope, from);
-                Heard::Something
-            }
-            (_, Err(malformed)) => {
-                self.skip(&malformed);
-                Heard::Something
-            }
-            ("ADDED" | "MODIFIED", Ok(object)) => {
-                if let Some(change) = self.caches.put(object, &self.scope) {
-                    self.listener.changed(&change);
+        match kind.as_str() {
+            "BOOKMARK" => self.caches.advance(&self.kind, &self.scope, from),
+            "ADDED" | "MODIFIED" => match manifest::read(&self.kind, self.depth, object) {
+                Ok(object) => {
+                    if let Some(change) = self.caches.put(object, &self.scope) {
+                        self.listener.changed(&change);
+                    }
                 }
-                Heard::Something
-            }
-            ("DELETED", Ok(object)) => {
-                if let Some(mut change) = self.caches.remove(&self.kind, &self.scope, &object.key(), from) {
-                    // The last version of all: it may name another owner than the one we knew.
-                    change.before = Some(object);
-                    self.listener.changed(&change);
-                }
-                Heard::Something
-            }
-            (other, Ok(_)) => Heard::Nonsense(format!("an event of type {other:?}")),
-        }
-    }
-
-    /// A line that could not be read: if it is an event about some object, only that object is lost.
-    fn hear_outlined(&self, line: &Bytes, problem: &serde_json::Error, from: &mut String) -> Heard {
-        let Ok(OutlinedEvent { kind, object }) = serde_json::from_slice(line) else {
-            return Heard::Nonsense(format!("a line is no event: {problem}"));
-        };
-        let (Some(key), Some(version)) = (object.key(), object.metadata.resource_version) else {
-            return Heard::Nonsense(format!("a line is no event: {problem}"));
-        };
-        self.skip(&self.malformed(Some(&key), problem));
-        *from = version;
-        if kind == "DELETED"
-            && let Some(change) = self.caches.remove(&self.kind, &self.scope, &key, from)
-        {
-            self.listener.changed(&change);
+                Err(unreadable) => self.skip(&unreadable.malformed),
+            },
+            "DELETED" => self.hear_end(object, from),
+            other => return Heard::Nonsense(format!("an event of type {other:?}")),
         }
         Heard::Something
     }
 
-    fn read_event(&self, kind: &str, mut object: Value) -> Result<Arc<Object>, Malformed> {
-        // A bookmark has no name; nothing else of it is read.
-        if kind == "BOOKMARK" {
-            object = serde_json::json!({"metadata": {"name": "bookmark"}});
+    /// An object is gone; whether it can be read does not matter to that.
+    fn hear_end(&self, object: &[u8], from: &str) {
+        let (key, last) = match manifest::read(&self.kind, self.depth, object) {
+            Ok(object) => (Some(object.key()), Some(object)),
+            Err(unreadable) => {
+                self.skip(&unreadable.malformed);
+                (unreadable.key, None)
+            }
+        };
+        let Some(key) = key else { return };
+        if let Some(mut change) = self.caches.remove(&self.kind, &self.scope, &key, from) {
+            // The last version of all: it may name another owner than the one we knew.
+            change.before = last.or(change.before);
+            self.listener.changed(&change);
         }
-        self.read(object)
     }
 
     /// History is gone. Once is normal; again and again without a word between is not.

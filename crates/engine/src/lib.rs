@@ -24,6 +24,7 @@ mod kinds;
 pub mod leader;
 pub mod ledger;
 mod listing;
+mod manifest;
 pub mod metrics;
 mod outline;
 pub mod outside;

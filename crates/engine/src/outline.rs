@@ -1,8 +1,9 @@
-//! What can still be told of an answer that holds an object too deep to be read.
+//! Where the parts of an answer are in its text, and what can be told of an object without reading it into memory.
 //!
-//! API servers take objects nested thousands deep; our reader stops at 128, as it must, and then says nothing about
-//! the rest of the text either. So that one such object cannot hide all others of its kind, a list is then cut into its
-//! items without reading them, and an unreadable one is known by its name alone. No recursion, no allocation by depth.
+//! Caches keep objects as text, so an answer is cut, not read: a list into its items, an event into its object. API
+//! servers take objects nested thousands deep; our reader stops at 128, as it must, and then says nothing about the rest
+//! of the text either. So that one such object cannot hide all others of its kind, an unreadable one is known by its name
+//! alone. No recursion, no allocation by depth.
 
 use pawl_machines::object::Key;
 use serde::Deserialize;
@@ -23,14 +24,58 @@ pub(crate) struct Metadata {
 }
 
 impl Outline {
-    /// Reads what it can.
-    pub(crate) fn of(text: &[u8]) -> Self {
-        serde_json::from_slice(text).unwrap_or_default()
-    }
-
     pub(crate) fn key(&self) -> Option<Key> {
         let Metadata { name, namespace, .. } = &self.metadata;
         name.as_ref().map(|name| Key::new(namespace.as_deref(), name))
+    }
+}
+
+/// How deep a text may be nested to be read: as deep as `serde_json` reads.
+const MAX_DEPTH: usize = 127;
+
+/// Whether a text is nested too deep to be read.
+pub(crate) fn is_too_deep(text: &[u8]) -> bool {
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => match skip_string(text, at) {
+                Some(end) => {
+                    at = end;
+                    continue;
+                }
+                None => return false,
+            },
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// One member of an object: the texts of its name, quotes and all, and of its value.
+pub(crate) type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The members of an object, in its order.
+pub(crate) fn members(object: &[u8]) -> Option<Vec<Member<'_>>> {
+    let mut found = Vec::new();
+    let mut at = expect(object, skip_space(object, 0), b'{')?;
+    if object.get(at) == Some(&b'}') {
+        return Some(found);
+    }
+    loop {
+        let (member, end) = member_at(object, at)?;
+        found.push(member);
+        let next = skip_space(object, end);
+        match object.get(next)? {
+            b',' => at = skip_space(object, next + 1),
+            b'}' => return Some(found),
+            _ => return None,
+        }
     }
 }
 
@@ -38,15 +83,26 @@ impl Outline {
 pub(crate) fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut at = expect(object, skip_space(object, 0), b'{')?;
     loop {
-        let name_end = skip_value(object, at)?;
-        let name = object.get(at..name_end)?;
-        let value = skip_space(object, expect(object, skip_space(object, name_end), b':')?);
-        let value_end = skip_value(object, value)?;
-        if name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) == Some(wanted.as_bytes()) {
-            return object.get(value..value_end);
+        let ((name, value), end) = member_at(object, at)?;
+        if is_named(name, wanted) {
+            return Some(value);
         }
-        at = skip_space(object, expect(object, skip_space(object, value_end), b',')?);
+        at = skip_space(object, expect(object, skip_space(object, end), b',')?);
     }
+}
+
+/// Whether a name, quotes and all, is this one.
+pub(crate) fn is_named(name: &[u8], wanted: &str) -> bool {
+    name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) == Some(wanted.as_bytes())
+}
+
+/// The member that starts here, and where it ends.
+fn member_at(object: &[u8], at: usize) -> Option<(Member<'_>, usize)> {
+    let name_end = skip_value(object, at)?;
+    let name = object.get(at..name_end)?;
+    let value = skip_space(object, expect(object, skip_space(object, name_end), b':')?);
+    let end = skip_value(object, value)?;
+    Some(((name, object.get(value..end)?), end))
 }
 
 /// The texts of the elements of an array.
@@ -144,10 +200,22 @@ mod tests {
         assert_eq!(items[0], br#"{"a":"]}\\"}"#);
         assert_eq!((items[2], items[3]), (&b"null"[..], &b"[1,2]"[..]));
         assert!(serde_json::from_slice::<serde_json::Value>(items[1]).is_err());
-        assert_eq!(Outline::of(items[1]).key(), Some(Key::new(None, "deep")));
+        let outline: Outline = serde_json::from_slice(items[1]).unwrap();
+        assert_eq!(outline.key(), Some(Key::new(None, "deep")));
         assert_eq!(member(list.as_bytes(), "metadata"), Some(&br#"{"resourceVersion":"9"}"#[..]));
         assert_eq!(member(list.as_bytes(), "absent"), None);
         assert_eq!(elements(b"[]"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_too_deep_is_what_cannot_be_read() {
+        for levels in [1, 125, 126, 127, 9_000] {
+            let text = deep(levels);
+            let unreadable = serde_json::from_str::<serde_json::Value>(&text).is_err();
+            assert_eq!(is_too_deep(text.as_bytes()), unreadable, "{levels}");
+        }
+        let brackets = format!(r#"{{"a":"{}\""}}"#, "[".repeat(300));
+        assert!(!is_too_deep(brackets.as_bytes()));
     }
 
     #[test]
@@ -156,7 +224,10 @@ mod tests {
         for end in 0..list.len() {
             let items = member(&list[..end], "items").and_then(elements);
             assert!(items.is_none_or(|items| items.len() <= 2));
+            assert!(members(&list[..end]).is_none() && !is_too_deep(&list[..end]));
         }
+        assert_eq!(members(list).unwrap().len(), 2);
+        assert_eq!(members(b" { } "), Some(vec![]));
         for nonsense in ["", "{", "}", "]", "[,", "{\"a\"", "{\"a\":", "[1 2]", "{:}", "\"\\"] {
             assert!(elements(nonsense.as_bytes()).is_none() && member(nonsense.as_bytes(), "a").is_none());
         }
