@@ -72,9 +72,14 @@ pub(super) struct Controllers {
     address: String,
 }
 
-/// Requests that plans have made, by who made them, how, and what came of it.
+/// What the controllers have done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Done(pub(super) BTreeMap<(String, String, String), u64>);
+pub(super) struct Done {
+    /// Requests that plans have made, by who made them, how, and what came of it.
+    pub(super) requests: BTreeMap<(String, String, String), u64>,
+    /// Looks at objects, by who looked and what came of it.
+    pub(super) looks: BTreeMap<(String, String), u64>,
+}
 
 impl Controllers {
     /// Starts the child and waits until it has seen everything.
@@ -118,25 +123,19 @@ impl Controllers {
 
 impl Done {
     fn read(exposition: &str) -> Self {
-        let counted = exposition.lines().filter_map(|line| {
-            let (labels, count) = line.strip_prefix("pawl_requests_total{")?.split_once("} ")?;
-            let value = |name: &str| {
-                let quoted =
-                    labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))?;
-                Some(quoted.strip_suffix('"')?.to_owned())
-            };
-            Some(((value("machine")?, value("method")?, value("code")?), count.trim().parse().ok()?))
-        });
-        Self(counted.collect())
+        let requests = counted(exposition, "pawl_requests_total", ["machine", "method", "code"]);
+        let looks = counted(exposition, "pawl_reconciles_total", ["machine", "outcome"]);
+        Self {
+            requests: requests
+                .map(|([machine, method, code], count)| ((machine, method, code), count))
+                .collect(),
+            looks: looks.map(|([machine, outcome], count)| ((machine, outcome), count)).collect(),
+        }
     }
 
     /// What came after `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
-        let since = |(key, count): (&(String, String, String), &u64)| {
-            let more = count - before.0.get(key).copied().unwrap_or_default();
-            (more > 0).then(|| (key.clone(), more))
-        };
-        Self(self.0.iter().filter_map(since).collect())
+        Self { requests: since(&self.requests, &before.requests), looks: since(&self.looks, &before.looks) }
     }
 
     /// All that asked for a change, whether or not it was made.
@@ -149,8 +148,30 @@ impl Done {
     }
 
     fn sum(&self, which: impl Fn(&str) -> bool) -> u64 {
-        self.0.iter().filter(|((_, method, _), _)| which(method)).map(|(_, count)| count).sum()
+        self.requests.iter().filter(|((_, method, _), _)| which(method)).map(|(_, count)| count).sum()
     }
+}
+
+/// The lines of one counter, with the values of its labels.
+fn counted<'a, const N: usize>(
+    exposition: &'a str,
+    name: &'static str,
+    labels: [&'static str; N],
+) -> impl Iterator<Item = ([String; N], u64)> + 'a {
+    exposition.lines().filter_map(move |line| {
+        let (said, count) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
+        let value = |label: &str| {
+            let quoted = said.split(',').find_map(|pair| pair.strip_prefix(label)?.strip_prefix("=\""))?;
+            Some(quoted.strip_suffix('"')?.to_owned())
+        };
+        let values: Option<Vec<String>> = labels.iter().map(|label| value(label)).collect();
+        Some((values?.try_into().ok()?, count.trim().parse().ok()?))
+    })
+}
+
+fn since<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let more = after.iter().map(|(key, count)| (key, count - before.get(key).copied().unwrap_or_default()));
+    more.filter(|(_, more)| *more > 0).map(|(key, more)| (key.clone(), more)).collect()
 }
 
 #[cfg(test)]
@@ -160,9 +181,11 @@ mod tests {
     #[test]
     fn requests_are_counted_from_what_prometheus_reads() {
         let text = "# HELP x\npawl_requests_total{machine=\"workflow\",method=\"PATCH\",code=\"200\"} 7\n\
-                    pawl_requests_total{machine=\"workflow\",method=\"GET\",code=\"200\"} 3\npawl_leader 1\n";
+                    pawl_requests_total{machine=\"workflow\",method=\"GET\",code=\"200\"} 3\n\
+                    pawl_reconciles_total{machine=\"workflow\",outcome=\"quiet\"} 4\npawl_leader 1\n";
         let done = Done::read(text);
         assert_eq!((done.writes(), done.reads()), (7, 3));
+        assert_eq!(done.looks.get(&("workflow".to_owned(), "quiet".to_owned())), Some(&4));
         let later = Done::read(&text.replace("} 7", "} 9"));
         assert_eq!((later.since(&done).writes(), later.since(&done).reads()), (2, 0));
     }

@@ -128,8 +128,11 @@ impl Outcome {
         say.line(&format!("{:<30} {reads:>8.2}", "API reads per Workflow"));
         say.line(&format!("{:<30} {:>8.2}", "seconds", self.load.took.as_secs_f64()));
         say.line(&format!("{:<30} {:>8.0}", "ms to start again", self.ready.as_secs_f64() * 1000.0));
-        for ((machine, method, code), count) in &self.load.requests.0 {
+        for ((machine, method, code), count) in &self.load.requests.requests {
             say.line(&format!("  {machine:<20} {method:<7} {code:<4} {count:>7}"));
+        }
+        for ((machine, outcome), count) in &self.load.requests.looks {
+            say.line(&format!("  {machine:<20} looks {outcome:<6} {count:>7}"));
         }
     }
 
@@ -142,11 +145,20 @@ impl Outcome {
         let requests: Vec<Value> = self
             .load
             .requests
-            .0
+            .requests
             .iter()
             .map(|((machine, method, code), count)| {
                 json!({"machine": machine, "method": method, "code": code, "count": count})
             })
+            .collect();
+        let looks: Vec<Value> = self
+            .load
+            .requests
+            .looks
+            .iter()
+            .map(
+                |((machine, outcome), count)| json!({"machine": machine, "outcome": outcome, "count": count}),
+            )
             .collect();
         json!({
             "on": self.on, "what": self.args, "how": HOW,
@@ -156,6 +168,7 @@ impl Outcome {
             "readyAgainMs": self.ready.as_secs_f64() * 1000.0,
             "watchedSeconds": self.idle.seconds.as_secs() + self.restart.seconds.as_secs(),
             "requests": requests,
+            "looks": looks,
         })
     }
 }
