@@ -19,7 +19,7 @@ use http::{Request, header};
 use pawl_api::meta::Kind;
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::machine::Depth;
-use pawl_machines::object::{Key, Malformed};
+use pawl_machines::object::{Key, Malformed, Object};
 use pawl_machines::view::View;
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,10 +28,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::caches::{Caches, Change, Listed, Scope, Standing};
 use crate::discovery::{self, CRD};
+use crate::manifest::{self, Unreadable};
 use crate::metrics::{KindLabels, Metrics, RestartLabels};
+use crate::outline;
 use crate::queue::backoff;
 use crate::wire::{Lines, Lost, Opened, Wire};
-use crate::{manifest, outline};
 
 /// How long the server is asked to keep a watch open: a little less than the 5 min at which proxies cut.
 const WATCH_SECS: u64 = 290;
@@ -97,20 +98,11 @@ enum Heard {
     Nonsense(String),
 }
 
-/// An event, as far as it is told without its object.
-#[derive(Deserialize)]
-struct Event {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    object: Object,
-}
-
+/// Of a bookmark, and of the `Status` that ends a watch.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Object {
+struct Word {
     metadata: Metadata,
-    /// Of the `Status` that ends a watch.
     code: Value,
     message: Value,
 }
@@ -232,46 +224,67 @@ impl Informer {
     }
 
     fn hear(&self, line: &Bytes, from: &mut String) -> Heard {
-        let (event, object) = match (serde_json::from_slice::<Event>(line), outline::member(line, "object")) {
-            (Ok(event), Some(object)) => (event, object),
-            (Err(problem), _) => return Heard::Nonsense(format!("a line is no event: {problem}")),
-            (Ok(_), None) => return Heard::Nonsense("a line is no event: it has no object".to_owned()),
+        let kind = outline::member(line, "type").and_then(|text| serde_json::from_slice::<String>(text).ok());
+        let (Some(kind), Some(object)) = (kind, outline::member(line, "object")) else {
+            return Heard::Nonsense("a line is no event".to_owned());
         };
-        let Event { kind, object: Object { metadata, code, message } } = event;
-        if kind == "ERROR" {
-            if code.as_u64() == Some(410) {
-                return Heard::Expired;
-            }
-            let message = message.as_str().unwrap_or("no message");
-            return Heard::Nonsense(format!("the server ended the watch: {message}"));
-        }
-        if let Some(version) = metadata.resource_version.as_str() {
-            version.clone_into(from);
-        }
         match kind.as_str() {
-            "BOOKMARK" => self.caches.advance(&self.kind, &self.scope, from),
-            "ADDED" | "MODIFIED" => match manifest::read(&self.kind, self.depth, object) {
-                Ok(object) => {
-                    if let Some(change) = self.caches.put(object, &self.scope) {
-                        self.listener.changed(&change);
-                    }
+            "ADDED" | "MODIFIED" => {
+                if let Ok(object) = self.hear_object(object, from)
+                    && let Some(change) = self.caches.put(object, &self.scope)
+                {
+                    self.listener.changed(&change);
                 }
-                Err(unreadable) => self.skip(&unreadable.malformed),
-            },
+            }
             "DELETED" => self.hear_end(object, from),
+            "BOOKMARK" | "ERROR" => return self.hear_word(&kind, object, from),
             other => return Heard::Nonsense(format!("an event of type {other:?}")),
         }
         Heard::Something
     }
 
-    /// An object is gone; whether it can be read does not matter to that.
-    fn hear_end(&self, object: &[u8], from: &str) {
-        let (key, last) = match manifest::read(&self.kind, self.depth, object) {
-            Ok(object) => (Some(object.key()), Some(object)),
-            Err(unreadable) => {
-                self.skip(&unreadable.malformed);
-                (unreadable.key, None)
+    /// What is said of no object.
+    fn hear_word(&self, kind: &str, object: &[u8], from: &mut String) -> Heard {
+        let word: Word = match serde_json::from_slice(object) {
+            Ok(word) => word,
+            Err(problem) => return Heard::Nonsense(format!("a line is no event: {problem}")),
+        };
+        if kind == "BOOKMARK" {
+            if let Some(version) = word.metadata.resource_version.as_str() {
+                version.clone_into(from);
             }
+            self.caches.advance(&self.kind, &self.scope, from);
+            return Heard::Something;
+        }
+        if word.code.as_u64() == Some(410) {
+            return Heard::Expired;
+        }
+        let message = word.message.as_str().unwrap_or("no message");
+        Heard::Nonsense(format!("the server ended the watch: {message}"))
+    }
+
+    /// A version of an object, and that it was heard of; one that cannot be read is skipped.
+    fn hear_object(&self, object: &[u8], from: &mut String) -> Result<Arc<Object>, Option<Key>> {
+        match manifest::read(&self.kind, self.depth, object) {
+            Ok(object) => {
+                if !object.resource_version().is_empty() {
+                    object.resource_version().clone_into(from);
+                }
+                Ok(object)
+            }
+            Err(Unreadable { key, resource_version, malformed }) => {
+                self.skip(&malformed);
+                *from = resource_version.unwrap_or_else(|| std::mem::take(from));
+                Err(key)
+            }
+        }
+    }
+
+    /// An object is gone; whether it can be read does not matter to that.
+    fn hear_end(&self, object: &[u8], from: &mut String) {
+        let (key, last) = match self.hear_object(object, from) {
+            Ok(object) => (Some(object.key()), Some(object)),
+            Err(key) => (key, None),
         };
         let Some(key) = key else { return };
         if let Some(mut change) = self.caches.remove(&self.kind, &self.scope, &key, from) {

@@ -100,7 +100,7 @@ impl Informer {
         for item in outline::elements(outline::member(body, "items")?)? {
             match manifest::read(&self.kind, self.depth, item) {
                 Ok(object) => page.objects.push(object),
-                Err(Unreadable { key, malformed }) => {
+                Err(Unreadable { key, malformed, .. }) => {
                     self.skip(&malformed);
                     page.unreadable.extend(key);
                 }

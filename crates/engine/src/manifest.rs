@@ -10,37 +10,33 @@ use pawl_machines::machine::Depth;
 use pawl_machines::object::{Key, Malformed, Object};
 use serde_json::Value;
 
-use crate::outline::{self, Outline, is_named};
+use crate::outline::{self, is_named};
 
 /// An object that cannot be kept, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     pub(crate) key: Option<Key>,
+    pub(crate) resource_version: Option<String>,
     pub(crate) malformed: Malformed,
 }
 
 /// Reads one object, as deep as it is wanted.
 pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Object>, Unreadable> {
-    match serde_json::from_slice::<Outline>(object) {
-        Ok(outline) if !outline::is_too_deep(object) => keep(kind, depth, object, &outline),
-        Ok(outline) => Err(unreadable(kind, outline.key(), "it is nested too deep")),
-        Err(problem) => Err(misshapen(kind, object, &problem)),
-    }
-}
-
-fn keep(kind: &Kind, depth: Depth, object: &[u8], outline: &Outline) -> Result<Arc<Object>, Unreadable> {
-    let members = outline::members(object).unwrap_or_default();
-    let metadata =
-        members.iter().find(|(name, _)| is_named(name, "metadata")).map_or(&b"null"[..], |found| found.1);
-    let metadata = without_managed_fields(metadata);
-    let whole = match depth {
+    let Some(members) = outline::members(object) else {
+        let metadata = outline::member(object, "metadata").unwrap_or(b"null");
+        let problem = "it is no object, or nested too deep to be read";
+        return Err(unreadable(kind, &without_managed_fields(metadata), problem));
+    };
+    let metadata = members.iter().find(|(name, _)| is_named(name, "metadata"));
+    let metadata = without_managed_fields(metadata.map_or(b"null", |(_, value)| *value));
+    let whole = |name: &str| match depth {
         Depth::Metadata => false,
-        Depth::Named(name) => outline.metadata.name.as_deref() == Some(name),
+        Depth::Named(wanted) => name == wanted,
         Depth::Full => true,
     };
-    let text = whole.then(|| text(kind, &metadata, &members));
+    let text = |name: &str| whole(name).then(|| text(kind, &metadata, &members));
     Object::compact(kind.clone(), &metadata, text)
-        .map_err(|malformed| Unreadable { key: outline.key(), malformed })
+        .map_err(|malformed| Unreadable { malformed, ..unreadable(kind, &metadata, "") })
 }
 
 /// Often half of an object, and nobody decides by it.
@@ -89,23 +85,16 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// What is wrong with an object of which not even an outline can be made.
-fn misshapen(kind: &Kind, object: &[u8], problem: &serde_json::Error) -> Unreadable {
-    let Ok(raw) = serde_json::from_slice::<Value>(object) else {
-        return unreadable(kind, None, &problem.to_string());
-    };
-    let place = |field: &str| raw.pointer(field).and_then(Value::as_str).map(str::to_owned);
-    let (namespace, name) = (place("/metadata/namespace"), place("/metadata/name"));
-    let key = name.map(|name| Key { namespace, name });
-    match Object::new(kind.clone(), raw) {
-        Err(malformed) => Unreadable { key, malformed },
-        Ok(_) => unreadable(kind, key, &problem.to_string()),
-    }
-}
-
-fn unreadable(kind: &Kind, key: Option<Key>, problem: &str) -> Unreadable {
+fn unreadable(kind: &Kind, metadata: &[u8], problem: &str) -> Unreadable {
+    let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
+    let said = |field: &str| metadata.get(field).and_then(Value::as_str).map(str::to_owned);
+    let key = said("name").map(|name| Key { namespace: said("namespace"), name });
     let name = key.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-    Unreadable { key, malformed: Malformed { kind: kind.to_string(), name, problem: problem.to_owned() } }
+    Unreadable {
+        key,
+        resource_version: said("resourceVersion"),
+        malformed: Malformed { kind: kind.to_string(), name, problem: problem.to_owned() },
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +145,6 @@ mod tests {
         for nameless in [json!({}), json!({"metadata": {}}), json!({"metadata": []}), json!(7)] {
             assert_eq!(read_as(Depth::Metadata, &nameless).unwrap_err().key, None, "{nameless}");
         }
-        assert!(read(&POD, Depth::Full, b"{\"metadata\": {\"name\": \"p\"}, \"spec\": {1}}").is_err());
+        assert!(read(&POD, Depth::Full, b"{\"metadata\": {\"name\": \"p\"}, \"spec\": {1").is_err());
     }
 }

@@ -1,74 +1,26 @@
-//! Where the parts of an answer are in its text, and what can be told of an object without reading it into memory.
+//! Where are the parts of an answer in its text?
 //!
-//! Caches keep objects as text, so an answer is cut, not read: a list into its items, an event into its object. API
-//! servers take objects nested thousands deep; our reader stops at 128, as it must, and then says nothing about the rest
-//! of the text either. So that one such object cannot hide all others of its kind, an unreadable one is known by its name
-//! alone. No recursion, no allocation by depth.
+//! Caches keep objects as text, so an answer is cut, not read: a list into its items, an event into its object, an object
+//! into its members. API servers take objects nested thousands deep; our reader stops at 128, as it must, and then says
+//! nothing about the rest of the text either. So that one such object cannot hide all others of its kind, the cut goes
+//! around it. No recursion, no allocation by depth. Whether what was cut out is JSON, whoever reads it finds out.
 
-use pawl_machines::object::Key;
-use serde::Deserialize;
-
-/// The parts of an object that matter when the rest cannot be read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Outline {
-    pub(crate) metadata: Metadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Metadata {
-    pub(crate) name: Option<String>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource_version: Option<String>,
-}
-
-impl Outline {
-    pub(crate) fn key(&self) -> Option<Key> {
-        let Metadata { name, namespace, .. } = &self.metadata;
-        name.as_ref().map(|name| Key::new(namespace.as_deref(), name))
-    }
-}
-
-/// How deep a text may be nested to be read: as deep as `serde_json` reads.
+/// How deep an object may be nested to be read: as deep as `serde_json` reads.
 const MAX_DEPTH: usize = 127;
-
-/// Whether a text is nested too deep to be read.
-pub(crate) fn is_too_deep(text: &[u8]) -> bool {
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(byte) = text.get(at) {
-        match byte {
-            b'"' => match skip_string(text, at) {
-                Some(end) => {
-                    at = end;
-                    continue;
-                }
-                None => return false,
-            },
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return true;
-        }
-        at += 1;
-    }
-    false
-}
 
 /// One member of an object: the texts of its name, quotes and all, and of its value.
 pub(crate) type Member<'a> = (&'a [u8], &'a [u8]);
 
-/// The members of an object, in its order.
+/// The members of an object, in its order; `None` also where it is nested too deep to be read.
 pub(crate) fn members(object: &[u8]) -> Option<Vec<Member<'_>>> {
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(8);
     let mut at = expect(object, skip_space(object, 0), b'{')?;
     if object.get(at) == Some(&b'}') {
         return Some(found);
     }
     loop {
-        let (member, end) = member_at(object, at)?;
+        // The object itself is one level.
+        let (member, end) = member_at(object, at, MAX_DEPTH - 1)?;
         found.push(member);
         let next = skip_space(object, end);
         match object.get(next)? {
@@ -83,7 +35,7 @@ pub(crate) fn members(object: &[u8]) -> Option<Vec<Member<'_>>> {
 pub(crate) fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut at = expect(object, skip_space(object, 0), b'{')?;
     loop {
-        let ((name, value), end) = member_at(object, at)?;
+        let ((name, value), end) = member_at(object, at, usize::MAX)?;
         if is_named(name, wanted) {
             return Some(value);
         }
@@ -97,11 +49,11 @@ pub(crate) fn is_named(name: &[u8], wanted: &str) -> bool {
 }
 
 /// The member that starts here, and where it ends.
-fn member_at(object: &[u8], at: usize) -> Option<(Member<'_>, usize)> {
-    let name_end = skip_value(object, at)?;
+fn member_at(object: &[u8], at: usize, deepest: usize) -> Option<(Member<'_>, usize)> {
+    let name_end = skip_value(object, at, deepest)?;
     let name = object.get(at..name_end)?;
     let value = skip_space(object, expect(object, skip_space(object, name_end), b':')?);
-    let end = skip_value(object, value)?;
+    let end = skip_value(object, value, deepest)?;
     Some(((name, object.get(value..end)?), end))
 }
 
@@ -113,7 +65,7 @@ pub(crate) fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
         return Some(found);
     }
     loop {
-        let end = skip_value(array, at)?;
+        let end = skip_value(array, at, usize::MAX)?;
         found.push(array.get(at..end)?);
         let next = skip_space(array, end);
         match array.get(next)? {
@@ -124,14 +76,17 @@ pub(crate) fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
     }
 }
 
-/// Where the value that starts here ends.
-fn skip_value(text: &[u8], start: usize) -> Option<usize> {
+/// Where the value that starts here ends; `None` where it has no end, or is nested deeper than this.
+fn skip_value(text: &[u8], start: usize, deepest: usize) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {
         match text.get(at)? {
             b'"' => at = skip_string(text, at)?,
             b'{' | b'[' => {
                 depth += 1;
+                if depth > deepest {
+                    return None;
+                }
                 at += 1;
             }
             b'}' | b']' => {
@@ -200,8 +155,7 @@ mod tests {
         assert_eq!(items[0], br#"{"a":"]}\\"}"#);
         assert_eq!((items[2], items[3]), (&b"null"[..], &b"[1,2]"[..]));
         assert!(serde_json::from_slice::<serde_json::Value>(items[1]).is_err());
-        let outline: Outline = serde_json::from_slice(items[1]).unwrap();
-        assert_eq!(outline.key(), Some(Key::new(None, "deep")));
+        assert!(member(items[1], "metadata").unwrap().starts_with(br#"{"name": "deep""#));
         assert_eq!(member(list.as_bytes(), "metadata"), Some(&br#"{"resourceVersion":"9"}"#[..]));
         assert_eq!(member(list.as_bytes(), "absent"), None);
         assert_eq!(elements(b"[]"), Some(vec![]));
@@ -211,11 +165,11 @@ mod tests {
     fn what_is_too_deep_is_what_cannot_be_read() {
         for levels in [1, 125, 126, 127, 9_000] {
             let text = deep(levels);
-            let unreadable = serde_json::from_str::<serde_json::Value>(&text).is_err();
-            assert_eq!(is_too_deep(text.as_bytes()), unreadable, "{levels}");
+            let readable = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+            assert_eq!(members(text.as_bytes()).is_some(), readable, "{levels}");
         }
         let brackets = format!(r#"{{"a":"{}\""}}"#, "[".repeat(300));
-        assert!(!is_too_deep(brackets.as_bytes()));
+        assert!(members(brackets.as_bytes()).is_some());
     }
 
     #[test]
@@ -224,7 +178,7 @@ mod tests {
         for end in 0..list.len() {
             let items = member(&list[..end], "items").and_then(elements);
             assert!(items.is_none_or(|items| items.len() <= 2));
-            assert!(members(&list[..end]).is_none() && !is_too_deep(&list[..end]));
+            assert!(members(&list[..end]).is_none());
         }
         assert_eq!(members(list).unwrap().len(), 2);
         assert_eq!(members(b" { } "), Some(vec![]));

@@ -107,12 +107,17 @@ impl Object {
         Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, meta, None) }))
     }
 
-    /// The same, kept small: for caches, which hold thousands of which few are looked into. `text` is the manifest and
-    /// `metadata` the part of that name in it; without the text, its metadata is all that is known of the object.
+    /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
+    /// name in the manifest, and `text` all of it, by the object's name; without the text, its metadata is all that is
+    /// known of the object.
     ///
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
-    pub fn compact(kind: Kind, metadata: &[u8], text: Option<Box<[u8]>>) -> Result<Arc<Self>, Malformed> {
+    pub fn compact(
+        kind: Kind,
+        metadata: &[u8],
+        text: impl FnOnce(&str) -> Option<Box<[u8]>>,
+    ) -> Result<Arc<Self>, Malformed> {
         let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
             Ok(meta) if meta.name.is_some() => meta,
             // For the better words: those about a text name a column in what nobody sees.
@@ -121,6 +126,7 @@ impl Object {
                 read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?
             }
         };
+        let text = text(meta.name.as_deref().unwrap_or_default());
         Ok(Arc::new(Self::with(kind, meta, text)))
     }
 
@@ -138,7 +144,7 @@ impl Object {
 
     pub fn raw(&self) -> &Value {
         self.raw.get_or_init(|| match &self.text {
-            // It was read before it was kept, so it can be read again.
+            // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
             Some(text) => serde_json::from_slice(text).unwrap_or_default(),
             None => serde_json::json!({"metadata": self.meta}),
         })
@@ -286,7 +292,7 @@ mod tests {
     }
 
     fn compact(raw: &Value, whole: bool) -> Result<Arc<Object>, Malformed> {
-        let text = whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
+        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
         Object::compact(CONFIG_MAP, raw["metadata"].to_string().as_bytes(), text)
     }
 
@@ -307,7 +313,7 @@ mod tests {
             let malformed = Object::new(CONFIG_MAP, raw.clone()).unwrap_err();
             assert_eq!(compact(&raw, true).unwrap_err(), malformed);
         }
-        assert!(Object::compact(CONFIG_MAP, b"{\"name\":", None).is_err());
+        assert!(Object::compact(CONFIG_MAP, b"{\"name\":", |_| None).is_err());
     }
 
     #[test]
