@@ -1,9 +1,11 @@
 //! What runs in the child, and what has it done so far?
 //!
-//! The child is this executable: the same loop, machines and ports as `pawl up` and `pawl operator`, without an election,
-//! for there is nobody else. It ends when its standard input does, so it never outlives its parent.
+//! The child is this executable: `pawl up` itself, or the controllers alone, with the same loop, machines and ports as
+//! `pawl up` and `pawl operator`, without an election, for there is nobody else. Those end when their standard input does,
+//! so they never outlive their parent.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -84,23 +86,43 @@ pub(super) struct Done {
 impl Controllers {
     /// Starts the child and waits until it has seen everything.
     pub(super) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let flags = ["bench", "controllers", "--kubeconfig"].map(OsStr::new);
+        Self::spawn(flags.into_iter().chain([kubeconfig.as_os_str()]), |line| Some(line)).await
+    }
+
+    /// Starts `pawl up` with its data in a directory of ours.
+    pub(super) async fn up(directory: &Path) -> anyhow::Result<Self> {
+        let flags =
+            ["up", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir"].map(OsStr::new);
+        Self::spawn(flags.into_iter().chain([directory.as_os_str()]), |line| {
+            line.trim().strip_prefix("metrics")?.trim().strip_prefix("http://")?.strip_suffix("/metrics")
+        })
+        .await
+    }
+
+    /// Starts the child and waits until it says where its counters are.
+    async fn spawn<'a>(
+        flags: impl IntoIterator<Item = &'a OsStr>,
+        address_in: fn(&str) -> Option<&str>,
+    ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("find this executable")?;
         let mut child = Command::new(own)
-            .args(["bench", "controllers", "--kubeconfig"])
-            .arg(kubeconfig)
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .context("start the controllers")?;
         let pid = child.id().context("the controllers ended at once")?;
-        let output = child.stdout.take().context("the controllers have no output")?;
-        let mut address = String::new();
-        BufReader::new(output).read_line(&mut address).await?;
-        if address.trim().is_empty() {
-            bail!("the controllers ended before they were ready: {}", child.wait().await?);
+        let mut lines =
+            BufReader::new(child.stdout.take().context("the controllers have no output")?).lines();
+        while let Some(line) = lines.next_line().await? {
+            let Some(address) = address_in(&line).map(|address| address.trim().to_owned()) else { continue };
+            // Nobody reads on; what the child still says must not fill a pipe.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(Self { process: Process::new(pid)?, child, address });
         }
-        Ok(Self { process: Process::new(pid)?, child, address: address.trim().to_owned() })
+        bail!("the controllers ended before they were ready: {}", child.wait().await?)
     }
 
     pub(super) fn usage(&self) -> anyhow::Result<Usage> {
@@ -111,6 +133,11 @@ impl Controllers {
     pub(super) async fn done(&self) -> anyhow::Result<Done> {
         let answer = loopback::ask(&self.address, "/metrics", None).await.context("the controllers")?;
         Ok(Done::read(&answer))
+    }
+
+    /// Ends the child and all it holds: its data go too.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("end the controllers")
     }
 
     /// Ends the child as a person would.
