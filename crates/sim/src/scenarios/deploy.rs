@@ -467,12 +467,6 @@ mod tests {
     }
 
     #[test]
-    fn crash_at_every_write_of_a_diamond_install_update_and_delete() {
-        crash_everywhere("deploy-update", 11);
-        crash_everywhere("deploy-delete", 7);
-    }
-
-    #[test]
     fn crash_at_every_write_of_a_tree_install_update_and_delete() {
         crash_everywhere("installation-tree", 67);
     }
