@@ -18,6 +18,7 @@ use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
+use super::home;
 use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
 use crate::scenario::{Act, Deed, Scenario};
@@ -29,16 +30,17 @@ const ITEM: Kind = deploy_item::KIND;
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario("deploy-diamond", "a diamond of items is installed in order, each once", || {
-            vec![made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))])]
+            vec![home(), made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))])]
         }),
         scenario("deploy-fails", "a failure stops what comes after it", || {
-            vec![made("a b<a c<b", &[("b", json!({"phase": "Failed"}))])]
+            vec![home(), made("a b<a c<b", &[("b", json!({"phase": "Failed"}))])]
         }),
         scenario(
             "deploy-update",
             "a second job takes orphans down, in reverse, before anything new comes",
             || {
                 vec![
+                    home(),
                     made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))]),
                     changed("a e<a", &[("a", json!({"export": {"port": 2}}))]).when(finished(1)),
                     changed("e", &[]).when(finished(2)),
@@ -47,6 +49,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario("deploy-delete", "a diamond is taken down in reverse and leaves nothing", || {
             vec![
+                home(),
                 made("a b<a c<a d<b,c", &[]),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
@@ -56,6 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
             "an item that cannot be taken down holds what it stands on, until it can",
             || {
                 vec![
+                    home(),
                     made("a b<a", &[("b", json!({"failOnDelete": true}))]),
                     Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
                     mended().when(finished(2)),
@@ -73,6 +77,7 @@ pub(super) fn all() -> Vec<Scenario> {
                 let change = json!({"metadata": {"annotations": annotations}, "spec": installed("b c<b", 2)});
                 let again = json!({"metadata": {"annotations": annotations}, "spec": installed("b c<b", 3)});
                 vec![
+                    home(),
                     Deed::create(INSTALLATION, create),
                     Deed::patch(INSTALLATION, Some("default"), "e", change).when(installed_times(1)),
                     Deed::patch(INSTALLATION, Some("default"), "e", again).when(installed_times(2)),
@@ -88,6 +93,7 @@ pub(super) fn all() -> Vec<Scenario> {
                 let metadata = json!({"name": "e", "namespace": "default", "annotations": annotations});
                 let change = json!({"metadata": {"annotations": annotations}, "spec": tree("a e<a")});
                 vec![
+                    home(),
                     Deed::create(
                         INSTALLATION,
                         json!({"metadata": metadata, "spec": tree("d<b,c c<a b<a a")}),
@@ -108,6 +114,7 @@ pub(super) fn all() -> Vec<Scenario> {
                 let only_objects = json!({"metadata": {"annotations": {
                     annotations::OPERATION: "reconcile", annotations::DELETE_WITHOUT_UNINSTALL: "true"}}});
                 vec![
+                    home(),
                     Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items}})),
                     picked_up_and_left().when(is_triggered),
                     Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
@@ -293,6 +300,14 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
         let foreign = is_somebody_elses(&happened.object);
         !foreign && matches!(reason, Some("PickupTimeout" | "ProgressingTimeout"))
     });
+    // A world in which no item ever ran would keep every promise.
+    let ours = |happened: &&Happened| *happened.object.kind() == ITEM && !is_somebody_elses(&happened.object);
+    let ran =
+        ground.history.iter().filter(ours).any(|one| text(one.object.status(), "phase") == Some("Succeeded"));
+    let has_foreign = ground.history.iter().any(|happened| is_somebody_elses(&happened.object));
+    if !ran && !late && !has_foreign {
+        return Err("no item has ever succeeded".to_owned());
+    }
     let deleted = ground
         .history
         .iter()

@@ -16,6 +16,7 @@ use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
 use super::deploy::{finished, in_order};
+use super::home;
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
@@ -27,6 +28,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
             vec![
+                home(),
                 made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
                 changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
                     .when(finished(1)),
@@ -36,16 +38,17 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario("manifests-locked", "two items that act on one target act one after the other", || {
             let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
             let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
-            vec![made(json!([one("a"), one("b")]))]
+            vec![home(), made(json!([one("a"), one("b")]))]
         }),
         scenario("container", "an image runs once in a job, and once more when its item goes", || {
             vec![
+                home(),
                 made(json!([image("a", &["exit", "0"])])),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
         }),
         scenario("container-fails", "an image that fails is tried again as often as the item says", || {
-            vec![made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
+            vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
         }),
     ]
 }
