@@ -536,7 +536,7 @@ fn i1_a_repeated_decision_makes_the_same_task_runs() {
     let me = run.cluster.world.get(&PIPELINE_RUN, &run.key).unwrap();
     let [first, second] = [0, 1].map(|_| run.cluster.plan(&run.machines[0], &me).steps);
     assert_eq!(first, second);
-    assert_eq!(first.len(), 2);
+    assert_eq!(first.iter().filter(|step| matches!(step, Step::Create { .. })).count(), 2);
 }
 
 #[test]
