@@ -54,8 +54,9 @@ impl Collector for Census {
         let about = "Units that wait for a target that somebody else holds, by kind";
         family(&mut encoder, "lock_waiters", about, ["kind"], &waiting)?;
         let about = "Entries of the audit ledger that are not stored yet, in memory or in the outbox";
-        let backlog = Counted::from([([], i64::try_from(core.ledger.backlog()).unwrap_or(i64::MAX))]);
-        family(&mut encoder, "audit_backlog", about, [], &backlog)
+        let backlog = i64::try_from(core.ledger.backlog()).unwrap_or(i64::MAX);
+        let gauge = encoder.encode_descriptor("audit_backlog", about, None, MetricType::Gauge)?;
+        ConstGauge::new(backlog).encode(gauge)
     }
 }
 
@@ -87,9 +88,10 @@ fn count(core: &Core) -> Counts {
         let waiting = counts.waiting.entry([of_kind.clone()]).or_default();
         let [_, field] = table.field;
         for object in core.caches.list(kind, None) {
-            *waiting += i64::from(waits(&object));
             // What has no phase yet has not been looked at; a phase that is no word of ours is nobody's to count.
             let phase = object.status().get(field).and_then(Value::as_str).unwrap_or_default();
+            // Who was skipped for a target that was taken says so for ever, and waits for nothing.
+            *waiting += i64::from(!table.terminal.contains(&phase) && waits(&object));
             if let Some(count) = counts.objects.get_mut(&[of_kind.clone(), phase.to_owned()]) {
                 *count += 1;
             }

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use pawl_api::deploy::{
     annotations, data_object, deploy_item, execution, installation, labels, target, types,
 };
-use pawl_api::k8s::SECRET;
+use pawl_api::k8s::{LEASE, SECRET};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::deploy;
+use pawl_machines::lock::{self, reaper::Reaper};
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
@@ -234,7 +235,9 @@ fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) 
 }
 
 fn machines(_: Guards) -> Vec<AnyMachine> {
-    deploy::machines("pawl-system").into_iter().chain([AnyMachine::new(Garbage)]).collect()
+    // What an item held when its process died between letting it go and letting go of its lock is the reaper's to free.
+    let beside = [AnyMachine::new(Garbage), AnyMachine::new(Reaper)];
+    deploy::machines("pawl-system").into_iter().chain(beside).collect()
 }
 
 /// `a b<a`, as items of the mock deployer.
@@ -294,6 +297,7 @@ fn jobs_of(ground: &Ground, kind: &Kind) -> usize {
 fn ends_with(ground: &Ground) -> Result<(), String> {
     in_order(&ground.history, &ITEM)?;
     in_order(&ground.history, &INSTALLATION)?;
+    no_lock_left(ground)?;
     // A clock that jumps over a timeout fails jobs, and rightly so.
     let late = ground.history.iter().any(|happened| {
         let reason = happened.object.status().pointer("/lastError/reason").and_then(Value::as_str);
@@ -316,6 +320,17 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     let left: usize = kinds.iter().map(|kind| ground.all(kind).count()).sum();
     if deleted && !late && left > 0 {
         return Err(format!("{left} objects are left"));
+    }
+    Ok(())
+}
+
+/// Where no job runs nothing is held.
+pub(super) fn no_lock_left(ground: &Ground) -> Result<(), String> {
+    let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
+    let running =
+        ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
+    if !running && locks > 0 {
+        return Err(format!("{locks} locks are left"));
     }
     Ok(())
 }
