@@ -35,6 +35,8 @@ pub(crate) struct Args {
     #[arg(long, env = "PAWL_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -45,7 +47,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
-    let machines = doors::machines(&args.system_namespace, &args.image);
+    let machines = doors::machines(&args.system_namespace, &args.image, &args.doors);
     let config = leader::Config {
         namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),

@@ -57,6 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -84,7 +86,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
-        .machines(doors::with_cluster(SYSTEM_NAMESPACE))
+        .machines(doors::with_cluster(SYSTEM_NAMESPACE, &args.doors))
         .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)

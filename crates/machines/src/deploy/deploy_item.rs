@@ -26,7 +26,7 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase as _, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 use serde_json::{Map, Value};
 
@@ -45,6 +45,7 @@ use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
 
 mod locking;
+mod telling;
 
 /// The wait before a failed try is repeated within a job: it doubles from here …
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -328,11 +329,18 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
     }
     status.target = locking::own(me).map(|target| target.to_string());
     item_job::pick_up(&mut status, flow, &deployer, me, now);
-    match observed.turn(now) {
+    let ignored = if flow == Flow::Install { telling::warns(observed, &mut status, now) } else { None };
+    let mut plan = match observed.turn(now) {
         Turn::Yes => locked(observed, status),
         Turn::Take(steps) => Plan { steps, ..locked(observed, status) },
         Turn::No(taken) => waits_for_its_turn(observed, status, *taken, now),
+    };
+    if plan.status.is_some() {
+        let phase = flow.first().as_str();
+        plan.notes.push(telling::moved(observed, Reason::PickedUp, format!("picked up: {phase}")));
+        plan.notes.extend(ignored);
     }
+    plan
 }
 
 /// All that it acts on is its own.
@@ -447,8 +455,14 @@ fn concludes(
     };
     match come {
         Come::Working => {
-            status.phase = Some(flow.working());
-            Plan::rest().status(status)
+            let moves = status.phase.replace(flow.working()) != Some(flow.working());
+            let plan = Plan::rest().status(status);
+            let phase = flow.working().as_str();
+            if moves {
+                plan.note(telling::moved(observed, Reason::Progressing, format!("at work: {phase}")))
+            } else {
+                plan
+            }
         }
         Come::Done(message) if flow == Flow::Remove => release(observed, Reason::Uninstalled, &message),
         Come::Lost(message) => Plan {

@@ -11,14 +11,21 @@ pub mod safety;
 mod testing;
 pub mod workflow_execution;
 
+use pawl_api::meta;
+
 use crate::machine::AnyMachine;
 
 /// The machines of this door: they run against any Kubernetes. Locks, and what targets remember, are kept in the system
 /// namespace.
 pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
+    machines_with(system_namespace, meta::Duration::default())
+}
+
+/// The same, where no cooldown is shorter than this.
+pub fn machines_with(system_namespace: &str, minimum_cooldown: meta::Duration) -> Vec<AnyMachine> {
     let executions = workflow_execution::WorkflowExecutions {
         system_namespace: system_namespace.to_owned(),
-        ..workflow_execution::WorkflowExecutions::default()
+        minimum_cooldown,
     };
     let requests = remediation_request::RemediationRequests { system_namespace: system_namespace.to_owned() };
     vec![

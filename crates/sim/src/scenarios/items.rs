@@ -4,6 +4,7 @@
 //! image runs twice in one job, and no lock outlives its item.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
 use pawl_api::k8s::{CONFIG_MAP, JOB, LEASE, POD};
@@ -13,9 +14,11 @@ use pawl_machines::deploy;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
-use super::deploy::{finished, in_order};
+use super::deploy::{finished, in_order, no_lock_left};
+use super::home;
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
@@ -27,6 +30,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
             vec![
+                home(),
                 made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
                 changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
                     .when(finished(1)),
@@ -36,16 +40,17 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario("manifests-locked", "two items that act on one target act one after the other", || {
             let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
             let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
-            vec![made(json!([one("a"), one("b")]))]
+            vec![home(), made(json!([one("a"), one("b")]))]
         }),
         scenario("container", "an image runs once in a job, and once more when its item goes", || {
             vec![
+                home(),
                 made(json!([image("a", &["exit", "0"])])),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
         }),
         scenario("container-fails", "an image that fails is tried again as often as the item says", || {
-            vec![made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
+            vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
         }),
     ]
 }
@@ -117,11 +122,13 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     in_order(&ground.history, &ITEM)?;
     one_run_per_try(ground)?;
     one_holder(ground)?;
-    let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
-    let running =
-        ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
-    if !running && locks > 0 {
-        return Err(format!("{locks} locks are left"));
+    no_lock_left(ground)?;
+    // Whoever had to wait got its turn in the end.
+    let text =
+        |item: &Object, field: &str| item.status().get(field).and_then(Value::as_str).map(str::to_owned);
+    let unfinished = |item: &&Arc<Object>| text(item, "jobID") != text(item, "jobIDFinished");
+    if let Some(item) = ground.all(&ITEM).find(unfinished) {
+        return Err(format!("{} has not finished its job: {}", item.name(), item.status()));
     }
     let deployed = ground.all(&CONFIG_MAP).filter(|map| map.label(labels::DEPLOY_ITEM).is_some()).count();
     if ground.all(&ITEM).count() == 0 && deployed + ground.all(&JOB).count() + ground.all(&POD).count() > 0 {

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = cluster::for_controllers(Some(&args.kubeconfig)).await?;
     let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client)
-        .machines(doors::machines(SYSTEM, OWN_IMAGE))
+        .machines(doors::machines(SYSTEM, OWN_IMAGE, &doors::Choices::default()))
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
         .build()?;
     ports.measure(engine.metrics());
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
 /// The child, seen from its parent.
 #[derive(Debug)]
-pub(super) struct Controllers {
+pub(in crate::bench) struct Controllers {
     child: Child,
     process: Process,
     address: String,
@@ -74,11 +74,11 @@ pub(super) struct Controllers {
 
 /// Requests that plans have made, by who made them, how, and what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Done(pub(super) BTreeMap<(String, String, String), u64>);
+pub(in crate::bench) struct Done(pub(in crate::bench) BTreeMap<(String, String, String), u64>);
 
 impl Controllers {
     /// Starts the child and waits until it has seen everything.
-    pub(super) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("find this executable")?;
         let mut child = Command::new(own)
             .args(["bench", "controllers", "--kubeconfig"])
@@ -98,18 +98,18 @@ impl Controllers {
         Ok(Self { process: Process::new(pid)?, child, address: address.trim().to_owned() })
     }
 
-    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(in crate::bench) fn usage(&self) -> anyhow::Result<Usage> {
         self.process.usage().context("the controllers")
     }
 
     /// What its own counters say.
-    pub(super) async fn done(&self) -> anyhow::Result<Done> {
+    pub(in crate::bench) async fn done(&self) -> anyhow::Result<Done> {
         let answer = loopback::ask(&self.address, "/metrics", None).await.context("the controllers")?;
         Ok(Done::read(&answer))
     }
 
     /// Ends the child as a person would.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
         if status.success() { Ok(()) } else { bail!("the controllers ended with {status}") }
@@ -131,7 +131,7 @@ impl Done {
     }
 
     /// What came after `before`.
-    pub(super) fn since(&self, before: &Self) -> Self {
+    pub(in crate::bench) fn since(&self, before: &Self) -> Self {
         let since = |(key, count): (&(String, String, String), &u64)| {
             let more = count - before.0.get(key).copied().unwrap_or_default();
             (more > 0).then(|| (key.clone(), more))
@@ -140,11 +140,11 @@ impl Done {
     }
 
     /// All that asked for a change, whether or not it was made.
-    pub(super) fn writes(&self) -> u64 {
+    pub(in crate::bench) fn writes(&self) -> u64 {
         self.sum(|method| method != "GET")
     }
 
-    pub(super) fn reads(&self) -> u64 {
+    pub(in crate::bench) fn reads(&self) -> u64 {
         self.sum(|method| method == "GET")
     }
 
