@@ -1,0 +1,17 @@
+use std::time::Duration;
+
+use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, NODE, SECRET};
+use pawl_api::remedy::kubernetes_execution::KIND;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::object::Key;
+use crate::remedy::acting::{Acts, EXECUTOR, condition, key};
+use crate::testing::merge;
+use crate::view::View as _;
+
+mod approving;
+mod ending;
+mod rolling_back;
+mod running;
+mod validating;
