@@ -4,8 +4,8 @@ use pawl_api::meta::Reason;
 use pawl_api::remedy::kubernetes_execution::{ActionOutcome, CountedApproval};
 use pawl_api::remedy::workflow_execution::Outcome as Ended;
 use pawl_api::remedy::{
-    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus, RemediationPhase, RemediationRequest,
-    WorkflowExecution, WorkflowExecutionPhase, annotations,
+    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus, RemediationPhase,
+    RemediationRequest, WorkflowExecution, WorkflowExecutionPhase, annotations,
 };
 use serde_json::json;
 
@@ -65,22 +65,30 @@ pub(crate) fn kubernetes_execution(tell: &Teller<'_>, execution: &KubernetesExec
     let Some(status) = &execution.status else { return Vec::new() };
     let spec = &execution.spec;
     let of_the_action = |entry: Entry| {
-        entry.with("action", spec.action.as_str()).with("requestedBy", spec.requested_by.as_deref()).with(
-            "request",
-            spec.remediation_request_ref.as_ref().map(|request| request.name.as_str()),
-        )
+        entry
+            .with("action", spec.action.as_str())
+            .with("requestedBy", spec.requested_by.as_deref())
+            .with("request", spec.remediation_request_ref.as_ref().map(|request| request.name.as_str()))
     };
     let mut entries = Vec::new();
     if status.phase.is_some() {
         let made = tell.me.meta().creation_timestamp.as_ref();
         let asked = of_the_action(tell.entry("requested", "", made)).outcome(Outcome::Pending);
         let by = spec.requested_by.clone().map_or_else(|| asked.actor.clone(), Actor::User);
-        entries.push(Entry { actor: by, ..asked }.with("rollbackOf", tell.me.annotation(annotations::ROLLBACK_OF)));
+        entries.push(
+            Entry { actor: by, ..asked }.with("rollbackOf", tell.me.annotation(annotations::ROLLBACK_OF)),
+        );
     }
     entries.extend(status.approvals.iter().map(|one| of_approval(tell, status, one)));
-    if let Some(undo) = status.rollback_information.as_ref().and_then(|information| information.undo_ref.as_ref()) {
+    if let Some(undo) =
+        status.rollback_information.as_ref().and_then(|information| information.undo_ref.as_ref())
+    {
         let stored = tell.entry("undo.stored", &undo.sha256, None);
-        entries.push(stored.with("secret", format!("{}/{}", undo.namespace, undo.name)).with("sha256", undo.sha256.as_str()));
+        entries.push(
+            stored
+                .with("secret", format!("{}/{}", undo.namespace, undo.name))
+                .with("sha256", undo.sha256.as_str()),
+        );
     }
     if let Some(job) = &status.job_ref {
         let started = status.execution_results.as_ref().and_then(|results| results.start_time.as_ref());
@@ -88,11 +96,16 @@ pub(crate) fn kubernetes_execution(tell: &Teller<'_>, execution: &KubernetesExec
         entries.push(of_the_action(started).with("job", job.name.as_str()).with("attempt", status.attempt));
     }
     entries.extend(ended(tell, status).map(of_the_action));
-    let undoable = status.rollback_information.as_ref().is_some_and(|information| information.rollback_action.is_some());
+    let undoable =
+        status.rollback_information.as_ref().is_some_and(|information| information.rollback_action.is_some());
     if status.phase == Some(KubernetesExecutionPhase::Completed) && undoable {
         let finalized = tell.entry("finalized", "", None).with("message", status.message.as_deref());
-        let by = status.rollback_information.as_ref().and_then(|information| information.rolled_back_by.as_deref());
-        entries.push(finalized.with("rolledBackBy", by).with("by", tell.me.annotation(annotations::FINALIZE)));
+        let by = status
+            .rollback_information
+            .as_ref()
+            .and_then(|information| information.rolled_back_by.as_deref());
+        entries
+            .push(finalized.with("rolledBackBy", by).with("by", tell.me.annotation(annotations::FINALIZE)));
     }
     entries
 }
@@ -131,8 +144,10 @@ fn ended(tell: &Teller<'_>, status: &KubernetesExecutionStatus) -> Option<Entry>
         .map(|results| results.resources_affected.as_slice())
         .unwrap_or_default()
         .iter()
-        .map(|one| json!({"kind": one.kind, "namespace": one.namespace, "name": one.name, "action": one.action,
-            "before": one.before, "after": one.after}))
+        .map(|one| {
+            json!({"kind": one.kind, "namespace": one.namespace, "name": one.name, "action": one.action,
+            "before": one.before, "after": one.after})
+        })
         .collect();
     let failed = status.phase == Some(KubernetesExecutionPhase::Failed);
     Some(

@@ -167,12 +167,21 @@ impl Acts {
         self.says(name, who, groups, "approve", &digest)
     }
 
-    pub(super) fn says(&mut self, name: &str, who: &str, groups: &[&str], word: &str, digest: &str) -> &mut Self {
+    pub(super) fn says(
+        &mut self,
+        name: &str,
+        who: &str,
+        groups: &[&str],
+        word: &str,
+        digest: &str,
+    ) -> &mut Self {
         let at = self.cluster.now;
         let object = format!("{name}-{who}-{word}-{}", digest.get(..4).unwrap_or("none"));
-        self.cluster.put(json!({"kind": "Approval", "metadata": {"name": object, "creationTimestamp": at}, "spec": {
+        self.cluster.put(
+            json!({"kind": "Approval", "metadata": {"name": object, "creationTimestamp": at}, "spec": {
             "executionRef": {"name": name}, "decision": word, "digest": digest, "reason": "because",
-            "approver": {"username": who, "groups": groups}}}));
+            "approver": {"username": who, "groups": groups}}}),
+        );
         self.settle()
     }
 
@@ -217,7 +226,8 @@ impl Acts {
     pub(super) fn going(&self) -> Vec<Key> {
         let jobs = self.jobs();
         let going = jobs.iter().filter(|job| {
-            job["spec"]["suspend"] == false && job["status"]["conditions"].as_array().is_none_or(Vec::is_empty)
+            job["spec"]["suspend"] == false
+                && job["status"]["conditions"].as_array().is_none_or(Vec::is_empty)
         });
         going.map(|job| Key::new(Some(EXECUTOR), job["metadata"]["name"].as_str().unwrap())).collect()
     }
@@ -255,9 +265,13 @@ impl Acts {
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         let ended = json!({"exitCode": code, "reason": if code == 137 { "OOMKilled" } else { "Error" },
             "message": message, "finishedAt": at});
-        self.cluster.edit(&POD, &pod, &json!({"status": {"phase": phase, "containerStatuses": [
+        self.cluster.edit(
+            &POD,
+            &pod,
+            &json!({"status": {"phase": phase, "containerStatuses": [
             {"name": "act", "ready": false, "restartCount": 0, "image": "pawl", "imageID": "pawl",
-                "state": {"terminated": ended}}]}}));
+                "state": {"terminated": ended}}]}}),
+        );
     }
 
     pub(super) fn undo(&self, name: &str) -> Option<Value> {
@@ -302,14 +316,18 @@ fn answer(cluster: &mut Cluster, call: &Call, rules: &Rules) -> Option<Result<Re
             decision: rules.policy.clone(),
             outdated: None,
         })),
-        Call::Safety(Question::Condition { rego, input }) => Reply::Safety(Answer::Condition(held(rego, input))),
+        Call::Safety(Question::Condition { rego, input }) => {
+            Reply::Safety(Answer::Condition(held(rego, input)))
+        }
         Call::Logs(_) => Reply::Logs("scaled, and told so".to_owned()),
         _ => return None,
     }))
 }
 
 fn held(rego: &str, input: &str) -> Held {
-    let Some((pointer, value)) = rego.split_once(" == ") else { return Held::Error("no such rule".to_owned()) };
+    let Some((pointer, value)) = rego.split_once(" == ") else {
+        return Held::Error("no such rule".to_owned());
+    };
     let input: Value = serde_json::from_str(input).unwrap();
     let found = input["target"].pointer(pointer).map(ToString::to_string).unwrap_or_default();
     let message = Some(format!("{pointer} is {found}"));
@@ -323,7 +341,8 @@ fn of_action(cluster: &mut Cluster, call: &action::Call, rules: &Rules) -> actio
         Ask::DryRun { .. } => {
             let looked = look(cluster, &call.order);
             let errors = rules.dry_run_errors.clone();
-            let description = looked.described.iter().map(|one| one.before.clone()).collect::<Vec<_>>().join("; ");
+            let description =
+                looked.described.iter().map(|one| one.before.clone()).collect::<Vec<_>>().join("; ");
             let impact = EstimatedImpact { resources_affected: 1, replicas_changed: None, description };
             action::Reply::DryRun(DryRunResults {
                 performed: true,
@@ -353,7 +372,8 @@ fn capture(cluster: &mut Cluster, order: &Order, secret: &Key) -> Captured {
             Kept::new(order, definition.facts(), definition.before(context, seen), undo)
         });
         let content = STANDARD.encode(serde_json::to_string(&kept).unwrap());
-        cluster.put(json!({"kind": "Secret", "metadata": {"name": secret.name, "namespace": secret.namespace},
+        cluster
+            .put(json!({"kind": "Secret", "metadata": {"name": secret.name, "namespace": secret.namespace},
             "immutable": true, "data": {kept::KEY: content}}));
         kept
     });
@@ -365,7 +385,8 @@ fn look(cluster: &Cluster, order: &Order) -> Looked {
         let before = definition.before(context, seen);
         let targets = definition.targets(order, context.parameters).into_iter().map(|place| {
             let object = seen.shared(&place);
-            let uid = object.as_deref().and_then(|object| object["metadata"]["uid"].as_str()).unwrap_or_default();
+            let uid =
+                object.as_deref().and_then(|object| object["metadata"]["uid"].as_str()).unwrap_or_default();
             (Reference { kind: place.kind.clone(), key: place.key.clone(), uid: uid.to_owned() }, object)
         });
         Looked {

@@ -7,8 +7,8 @@ use pawl_api::remedy::kubernetes_execution::{
 };
 use pawl_api::remedy::workflow_execution::{ConflictingWorkflow, SkipDetails};
 use pawl_api::remedy::{
-    AffectedResource, KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, WorkflowExecution, annotations,
-    kubernetes_execution,
+    AffectedResource, KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, WorkflowExecution,
+    annotations, kubernetes_execution,
 };
 
 use super::memory::Memory;
@@ -85,9 +85,14 @@ pub fn action(name: &str, execution: &KubernetesExecution, happened: &[Happened]
             story.line(format_args!("is {}{reason}{message}", phase.as_str()));
         }
     }
-    if let (Some(KubernetesExecutionPhase::WaitingApproval), Some(until)) = (status.phase, &status.approval_deadline) {
+    if let (Some(KubernetesExecutionPhase::WaitingApproval), Some(until)) =
+        (status.phase, &status.approval_deadline)
+    {
         let digest = status.approval_digest.as_deref().unwrap_or_default();
-        story.line(format_args!("it may be approved until {:.0}; what is approved has the digest {digest}", until.0));
+        story.line(format_args!(
+            "it may be approved until {:.0}; what is approved has the digest {digest}",
+            until.0
+        ));
     }
     story.gates(&status.gates);
     if let Some(results) = &status.validation_results {
@@ -137,8 +142,15 @@ fn dry_run(story: &mut Story, results: &ValidationResults) {
     let Some(tried) = &results.dry_run_results else { return };
     story.heading("dry run");
     if let Some(impact) = &tried.estimated_impact {
-        let replicas = impact.replicas_changed.as_deref().map(|change| format!(", replicas {change}")).unwrap_or_default();
-        story.item("impact", &format!("{} ({} objects{replicas})", impact.description, impact.resources_affected));
+        let replicas = impact
+            .replicas_changed
+            .as_deref()
+            .map(|change| format!(", replicas {change}"))
+            .unwrap_or_default();
+        story.item(
+            "impact",
+            &format!("{} ({} objects{replicas})", impact.description, impact.resources_affected),
+        );
     }
     for (name, lines) in [("warns", &tried.warnings), ("fails", &tried.errors)] {
         for line in lines {
@@ -173,7 +185,8 @@ fn approvals(story: &mut Story, approvals: &[CountedApproval]) {
     story.heading("approvals");
     for one in approvals {
         let who = if one.approver.is_empty() { "somebody without a name" } else { &one.approver };
-        let counts = if one.counts { "counts".to_owned() } else { format!("does not count: {}", one.message) };
+        let counts =
+            if one.counts { "counts".to_owned() } else { format!("does not count: {}", one.message) };
         story.item(who, &format!("{}, {counts}", one.decision));
     }
 }
@@ -202,7 +215,12 @@ fn changed(story: &mut Story, results: &ExecutionResults) {
     }
 }
 
-fn undo(story: &mut Story, name: &str, phase: Option<KubernetesExecutionPhase>, information: &RollbackInformation) {
+fn undo(
+    story: &mut Story,
+    name: &str,
+    phase: Option<KubernetesExecutionPhase>,
+    information: &RollbackInformation,
+) {
     story.heading("how to undo it");
     if let Some(by) = &information.rolled_back_by {
         story.line(format_args!("  ke/{by} takes it back, or did"));
@@ -215,7 +233,11 @@ fn undo(story: &mut Story, name: &str, phase: Option<KubernetesExecutionPhase>, 
         }
         Some(action) => story.line(format_args!("  {action}, once it is over")),
         None => {
-            let why = if information.unavailable_reason.is_empty() { "nobody knows how" } else { &information.unavailable_reason };
+            let why = if information.unavailable_reason.is_empty() {
+                "nobody knows how"
+            } else {
+                &information.unavailable_reason
+            };
             story.line(format_args!("  it cannot be undone: {why}"));
         }
     }
@@ -257,11 +279,15 @@ pub fn request(name: &str, request: &RemediationRequest, happened: &[Happened]) 
                 let action = child.kind.as_deref() == Some(&kubernetes_execution::KIND.kind);
                 format!("{}/{}", if action { "ke" } else { "wfe" }, child.name)
             };
-            let child = step.child_ref.as_ref().map(|child| format!(", {}", short(child))).unwrap_or_default();
+            let child =
+                step.child_ref.as_ref().map(|child| format!(", {}", short(child))).unwrap_or_default();
             let undone = step.rollback_ref.as_ref().map(|child| format!(", taken back by {}", short(child)));
             let reason = if step.reason.is_empty() { String::new() } else { format!(" ({})", step.reason) };
             let undone = undone.unwrap_or_default();
-            story.item(&step.name, &format!("{}{reason}, attempt {}{child}{undone}", step.phase, step.attempt));
+            story.item(
+                &step.name,
+                &format!("{}{reason}, attempt {}{child}{undone}", step.phase, step.attempt),
+            );
         }
     }
     story.conditions(&status.conditions);

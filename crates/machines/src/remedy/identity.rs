@@ -104,7 +104,9 @@ fn lets_pass(policy: &Value) -> Option<&'static str> {
     let spec = policy.get("spec")?;
     let list = |of: &Value, field: &str| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let says = |expression: &str| {
-        list(spec, "validations").iter().any(|one| one.get("expression").and_then(Value::as_str) == Some(expression))
+        list(spec, "validations")
+            .iter()
+            .any(|one| one.get("expression").and_then(Value::as_str) == Some(expression))
     };
     if !says(IS_CALLER) || !says(HAS_GROUPS) {
         return Some("does not compare the approver with the caller");
@@ -146,7 +148,8 @@ fn lets_some_pass(binding: &Value) -> Option<&'static str> {
     }
     let narrowed = spec.get("matchResources").is_some_and(|resources| {
         let lists = ["resourceRules", "excludeResourceRules"];
-        let some = |field: &str| resources.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+        let some =
+            |field: &str| resources.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
         lists.into_iter().any(some) || selects(resources)
     });
     narrowed.then_some("leaves some Approvals out")
@@ -211,9 +214,15 @@ mod tests {
         unsure(|shipped| drop(shipped.remove(0)), "there is no ValidatingAdmissionPolicy");
         unsure(|shipped| drop(shipped.remove(1)), "there is no ValidatingAdmissionPolicyBinding");
         unsure(|shipped| shipped[0]["spec"]["failurePolicy"] = json!("Ignore"), "cannot check");
-        unsure(|shipped| drop(shipped[0]["spec"]["validations"].as_array_mut().unwrap().remove(0)), "compare");
+        unsure(
+            |shipped| drop(shipped[0]["spec"]["validations"].as_array_mut().unwrap().remove(0)),
+            "compare",
+        );
         unsure(|shipped| shipped[0]["spec"]["matchConditions"] = json!([{"name": "x"}]), "leaves some");
-        unsure(|shipped| shipped[0]["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["x"]), "not about");
+        unsure(
+            |shipped| shipped[0]["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["x"]),
+            "not about",
+        );
         unsure(|shipped| shipped[1]["spec"]["validationActions"] = json!(["Audit"]), "does not deny");
         let chosen = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
         unsure(|shipped| shipped[1]["spec"]["matchResources"] = chosen.clone(), "leaves some");

@@ -18,18 +18,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::k8s::{
-    CONFIG_MAP, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, NODE, PERSISTENT_VOLUME_CLAIM, REPLICA_SET, SECRET,
-    STATEFUL_SET,
-};
 use pawl_api::git::workflow::WAITS_FOR;
+use pawl_api::k8s::{
+    CONFIG_MAP, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, NODE, PERSISTENT_VOLUME_CLAIM,
+    REPLICA_SET, SECRET, STATEFUL_SET,
+};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Duration, Phase as _, Target};
 use pawl_api::pawl::labels::{OWNER_UID, TARGET_HASH};
 use pawl_api::pawl::{SYSTEM_NAMESPACE, approval};
 use pawl_api::remedy::{
-    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus, RemediationRequest,
-    finalizers, kubernetes_execution, labels, remediation_request,
+    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus, RemediationRequest, finalizers,
+    kubernetes_execution, labels, remediation_request,
 };
 use serde_json::json;
 
@@ -164,7 +164,10 @@ impl Machine for KubernetesExecutions {
                 Watch::other(identity::BINDING, wakes::of_the_admission).named(identity::APPROVER),
             ],
             finalizer: Some(finalizers::KUBERNETES_EXECUTION),
-            phases: Some(Table::of::<KubernetesExecutionPhase>(kubernetes_execution::KIND, ["status", "phase"])),
+            phases: Some(Table::of::<KubernetesExecutionPhase>(
+                kubernetes_execution::KIND,
+                ["status", "phase"],
+            )),
             writes: vec![
                 Write::main(kubernetes_execution::KIND, &["patch"]),
                 Write::status(kubernetes_execution::KIND),
@@ -189,7 +192,8 @@ impl Machine for KubernetesExecutions {
         let key = job::key(&self.executor.namespace, me.uid(), attempt);
         let run = view.get(&JOB, &key).map(Run::read);
         let recorded = recorded_uid(execution.status.as_ref());
-        let uid = recorded.map(str::to_owned).or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
+        let uid =
+            recorded.map(str::to_owned).or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
         Observed {
             power: power::power(view, &self.system_namespace, &me, known, None),
             policies: asking::policies(view, &self.system_namespace),
@@ -231,7 +235,12 @@ fn run(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     if let Some(by) = observed.me.annotation(pawl_api::remedy::annotations::CANCEL) {
         return ending::cancelled(report, by);
     }
-    if report.status.spec_digest.as_ref().is_some_and(|digest| *digest != asking::spec_digest(&observed.execution.spec)) {
+    if report
+        .status
+        .spec_digest
+        .as_ref()
+        .is_some_and(|digest| *digest != asking::spec_digest(&observed.execution.spec))
+    {
         return ending::spec_changed(report);
     }
     match report.status.phase {

@@ -31,7 +31,8 @@ pub(super) fn power(
     if home == system_namespace {
         return Ok(());
     }
-    let cluster_scoped = |target: &&Target| target.as_object().is_some_and(|object| object.namespace().is_none());
+    let cluster_scoped =
+        |target: &&Target| target.as_object().is_some_and(|object| object.namespace().is_none());
     if let Some(target) = targets.iter().find(cluster_scoped) {
         let message =
             format!("{target} belongs to no namespace; only executions in {system_namespace} may act on it");

@@ -27,8 +27,8 @@ use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
 use pawl_api::remedy::remediation_request::{self, ActionStep, Step as PlanStep, WorkflowStep, child_name};
 use pawl_api::remedy::{
-    RemediationPhase, RemediationRequest, RemediationRequestStatus, annotations, finalizers, kubernetes_execution,
-    labels, workflow_execution,
+    RemediationPhase, RemediationRequest, RemediationRequestStatus, annotations, finalizers,
+    kubernetes_execution, labels, workflow_execution,
 };
 use serde_json::json;
 
@@ -238,7 +238,8 @@ pub(super) fn unfit(plan: &remediation_request::Plan) -> Option<(Reason, String)
     }
     let neither = plan.steps.iter().find(|step| step.workflow.is_none() == step.action.is_none());
     neither.map(|step| {
-        let message = format!("spec.plan.steps: step {} has either workflow or action, not both or none", step.name);
+        let message =
+            format!("spec.plan.steps: step {} has either workflow or action, not both or none", step.name);
         (Reason::ValidationError, message)
     })
 }

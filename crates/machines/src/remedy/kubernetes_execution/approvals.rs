@@ -71,7 +71,10 @@ pub(super) fn approval_digest(status: &KubernetesExecutionStatus) -> String {
 }
 
 /// What is no longer as it was when approval was asked for, in words; empty where all is.
-pub(super) fn what_moved(before: &KubernetesExecutionStatus, now: &KubernetesExecutionStatus) -> Vec<&'static str> {
+pub(super) fn what_moved(
+    before: &KubernetesExecutionStatus,
+    now: &KubernetesExecutionStatus,
+) -> Vec<&'static str> {
     let policy = |status: &KubernetesExecutionStatus| {
         let results = status.validation_results.as_ref()?;
         results.policy_validation.as_ref()?.policy_digest.clone()
@@ -123,7 +126,8 @@ pub(super) fn tally(observed: &Observed, decision: &Decision, wanted: &str, unti
     }
     let mut have = people.len();
     if observed.execution.spec.approval_received {
-        let message = if asks_who { "policy asks who approves, and approvalReceived does not say" } else { "" };
+        let message =
+            if asks_who { "policy asks who approves, and approvalReceived does not say" } else { "" };
         have = have.saturating_add(usize::from(!asks_who));
         counted.push(CountedApproval {
             decision: word(Word::Approve).to_owned(),
@@ -168,8 +172,11 @@ fn refused(observed: &Observed, decision: &Decision, one: &Approval, wanted: &st
         return Some(format!("{} is who asks: somebody else must approve", spec.approver.username));
     }
     if spec.digest != wanted {
-        return Some(format!("{}: what it approves ({}) is not what is asked for now ({wanted})",
-            Reason::ApprovalOutdated, text::head(spec.digest.as_str(), 80)));
+        return Some(format!(
+            "{}: what it approves ({}) is not what is asked for now ({wanted})",
+            Reason::ApprovalOutdated,
+            text::head(spec.digest.as_str(), 80)
+        ));
     }
     None
 }

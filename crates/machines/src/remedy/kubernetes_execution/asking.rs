@@ -121,9 +121,16 @@ impl Observed {
     }
 
     /// What policy says of the action on what was seen, and of what a dry run showed.
-    pub(super) fn policy(&self, looked: &Looked, tried: Option<&DryRunResults>, now: Timestamp) -> Heard<&Verdict> {
-        let question =
-            Question::Safety { policies: self.policies.clone(), input: self.policy_input(looked, tried, now) };
+    pub(super) fn policy(
+        &self,
+        looked: &Looked,
+        tried: Option<&DryRunResults>,
+        now: Timestamp,
+    ) -> Heard<&Verdict> {
+        let question = Question::Safety {
+            policies: self.policies.clone(),
+            input: self.policy_input(looked, tried, now),
+        };
         self.hear(outside::Call::Safety(question), |reply| match reply.safety() {
             Some(Answer::Safety(verdict)) => Some(verdict),
             _ => None,
@@ -143,11 +150,7 @@ impl Observed {
         outside::Call::Action(action::Call { order: self.order.clone(), ask })
     }
 
-    fn hear<'a, T>(
-        &'a self,
-        call: outside::Call,
-        read: impl Fn(&'a Reply) -> Option<&'a T>,
-    ) -> Heard<&'a T> {
+    fn hear<'a, T>(&'a self, call: outside::Call, read: impl Fn(&'a Reply) -> Option<&'a T>) -> Heard<&'a T> {
         match self.answers.get(&call) {
             None => Err(Pause::Ask(Box::new(call))),
             Some(Ok(reply)) => read(reply).ok_or_else(|| {
@@ -169,7 +172,8 @@ impl Observed {
 
     fn policy_input(&self, looked: &Looked, tried: Option<&DryRunResults>, now: Timestamp) -> Arc<str> {
         let spec = &self.execution.spec;
-        let targets: Vec<&Value> = looked.targets.iter().filter_map(|(_, object)| object.as_deref()).collect();
+        let targets: Vec<&Value> =
+            looked.targets.iter().filter_map(|(_, object)| object.as_deref()).collect();
         let namespace = looked.targets.iter().find_map(|(place, _)| place.key.namespace.as_deref());
         let labels = namespace.and_then(|namespace| looked.namespaces.get(namespace));
         let mut cluster = looked.facts.clone();

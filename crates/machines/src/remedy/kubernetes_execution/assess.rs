@@ -72,7 +72,8 @@ pub(super) fn approval_timeout(report: &Report<'_>, decision: &Decision) -> std:
 fn dry_run_only(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let results = report.validation().dry_run_results.clone().unwrap_or_default();
     let impact = results.estimated_impact.map(|impact| impact.description).unwrap_or_default();
-    let message = format!("nothing was done; it would be: {}", if impact.is_empty() { "as asked" } else { &impact });
+    let message =
+        format!("nothing was done; it would be: {}", if impact.is_empty() { "as asked" } else { &impact });
     report.status.outcome = Some(ActionOutcome::Success);
     report.says(KubernetesExecutionPhase::Completed, Reason::DryRun, &message);
     report.ends(Note::normal(Reason::ExecutionCompletedPermanent, message))
@@ -85,7 +86,12 @@ pub(super) fn parameters(report: &mut Report<'_>) -> Result<(), Stop> {
         Ok(wish) => wish,
         Err(problem) => {
             report.validation().parameter_validation = Some(false);
-            return Err(Stop::no(GateName::Validate, Reason::KeValidationError, problem, "another execution"));
+            return Err(Stop::no(
+                GateName::Validate,
+                Reason::KeValidationError,
+                problem,
+                "another execution",
+            ));
         }
     };
     if let Err(problem) = rollback::problem(observed) {
@@ -108,7 +114,12 @@ pub(super) fn parameters(report: &mut Report<'_>) -> Result<(), Stop> {
     match validate::protected_by_name(report.settings, &wish.targets) {
         Some(why) => {
             report.validation().resource_exists = Some(false);
-            Err(Stop::no(GateName::Validate, Reason::ProtectedResource, why, "another list of protected namespaces"))
+            Err(Stop::no(
+                GateName::Validate,
+                Reason::ProtectedResource,
+                why,
+                "another list of protected namespaces",
+            ))
         }
         None => Ok(()),
     }
@@ -121,7 +132,9 @@ pub(super) fn target<'a>(report: &mut Report<'a>, with_access: bool) -> Result<&
     if with_access {
         let access = observed.access(report.settings.executor.service_account(&observed.order));
         // Both are asked at once.
-        if let (Err(super::asking::Pause::Ask(look)), Err(super::asking::Pause::Ask(access))) = (&looked, &access) {
+        if let (Err(super::asking::Pause::Ask(look)), Err(super::asking::Pause::Ask(access))) =
+            (&looked, &access)
+        {
             return Err(Stop::Ask(vec![(**look).clone(), (**access).clone()]));
         }
         allowed(report, access.map_err(|pause| stopped_by(pause, no_access))?)?;
@@ -165,7 +178,8 @@ fn no_look(failure: String) -> Stop {
 /// Each object is there, and is nobody's whom an action leaves alone.
 fn exists(report: &Report<'_>, looked: &Looked) -> Result<(), Stop> {
     let makes = report.observed.execution.spec.action == Action::ApplyManifest;
-    let no = |reason, message: String, change: &str| Err(Stop::no(GateName::Validate, reason, message, change));
+    let no =
+        |reason, message: String, change: &str| Err(Stop::no(GateName::Validate, reason, message, change));
     for (place, object) in &looked.targets {
         match object {
             None if makes => {}
@@ -238,7 +252,8 @@ fn decided(report: &mut Report<'_>, verdict: &Verdict) -> Result<Decision, Stop>
     if allowed {
         return Ok(decision);
     }
-    let why = if decision.deny.is_empty() { "it does not say allow".to_owned() } else { decision.deny.join("; ") };
+    let why =
+        if decision.deny.is_empty() { "it does not say allow".to_owned() } else { decision.deny.join("; ") };
     let message = format!("{}: {why}", verdict.policy);
     Err(Stop::no(GateName::Policy, Reason::KePolicyDenied, &message, "another policy, or another action")
         .noting(Note::warning(Reason::PolicyDenied, message)))
@@ -275,7 +290,12 @@ fn try_out<'a>(report: &mut Report<'a>, decision: &Decision) -> Result<Option<&'
     if !action::definition(spec.action).facts().dry_runnable {
         let why = format!("{} cannot be tried without effect", spec.action);
         if decision.require_dry_run {
-            return Err(Stop::no(GateName::DryRun, Reason::DryRunFailed, why, "a policy that does not ask for it"));
+            return Err(Stop::no(
+                GateName::DryRun,
+                Reason::DryRunFailed,
+                why,
+                "a policy that does not ask for it",
+            ));
         }
         report.validation().dry_run_results =
             Some(DryRunResults { warnings: vec![why.clone()], ..DryRunResults::default() });
@@ -304,10 +324,17 @@ pub(super) fn preconditions(report: &mut Report<'_>, looked: &Looked, patient: b
     }
     let before = std::mem::take(&mut report.validation().pre_condition_results);
     let results = evaluate(report, conditions, looked, &before)?;
-    let failed: Vec<(&ActionCondition, &ConditionResult)> =
-        conditions.iter().zip(&results).filter(|(condition, result)| condition.required && !result.passed).collect();
+    let failed: Vec<(&ActionCondition, &ConditionResult)> = conditions
+        .iter()
+        .zip(&results)
+        .filter(|(condition, result)| condition.required && !result.passed)
+        .collect();
     let told = |failed: &[(&ActionCondition, &ConditionResult)]| {
-        failed.iter().map(|(one, result)| format!("{}: {}", one.type_, result.message)).collect::<Vec<_>>().join("; ")
+        failed
+            .iter()
+            .map(|(one, result)| format!("{}: {}", one.type_, result.message))
+            .collect::<Vec<_>>()
+            .join("; ")
     };
     let deadline = |(one, result): &(&ActionCondition, &ConditionResult)| {
         let since = result.evaluated_at.as_ref().map_or(report.now, |at| at.0);
@@ -324,12 +351,20 @@ pub(super) fn preconditions(report: &mut Report<'_>, looked: &Looked, patient: b
             Ok(())
         }
         Some(until) if patient && report.now < until => {
-            let gate = Gate::waiting(GateName::Preconditions, Reason::PreconditionsPending, &words, "that they hold");
+            let gate = Gate::waiting(
+                GateName::Preconditions,
+                Reason::PreconditionsPending,
+                &words,
+                "that they hold",
+            );
             Err(Stop::Wait { gate, until })
         }
-        Some(_) => {
-            Err(Stop::no(GateName::Preconditions, Reason::PreconditionFailed, words, "another execution, once they hold"))
-        }
+        Some(_) => Err(Stop::no(
+            GateName::Preconditions,
+            Reason::PreconditionFailed,
+            words,
+            "another execution, once they hold",
+        )),
     }
 }
 
@@ -344,7 +379,9 @@ pub(super) fn evaluate(
     for (place, condition) in conditions.iter().enumerate() {
         let (passed, message) = match report.observed.condition(&condition.rego, looked) {
             Ok(Held::Yes { message }) => (true, message.clone().unwrap_or_default()),
-            Ok(Held::No { message }) => (false, message.clone().unwrap_or_else(|| "it does not hold".to_owned())),
+            Ok(Held::No { message }) => {
+                (false, message.clone().unwrap_or_else(|| "it does not hold".to_owned()))
+            }
             Ok(Held::Error(problem)) => (false, format!("it cannot be evaluated: {problem}")),
             Err(super::asking::Pause::Ask(call)) => {
                 if !asks.contains(&*call) {
@@ -355,7 +392,8 @@ pub(super) fn evaluate(
             Err(super::asking::Pause::Later) => return Err(Stop::Later),
             Err(super::asking::Pause::Never(failure)) => (false, format!("it cannot be asked: {failure}")),
         };
-        let known = before.get(place).filter(|known| known.type_ == condition.type_ && known.passed == passed);
+        let known =
+            before.get(place).filter(|known| known.type_ == condition.type_ && known.passed == passed);
         let at = known.and_then(|known| known.evaluated_at.clone()).unwrap_or(Time(report.now));
         results.push(ConditionResult {
             type_: condition.type_.clone(),

@@ -63,7 +63,8 @@ fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     {
         information.rolled_back_by = Some(newest.name().to_owned());
     }
-    let standings: Vec<rollback::Standing> = observed.rollbacks.iter().map(|one| rollback::standing(one)).collect();
+    let standings: Vec<rollback::Standing> =
+        observed.rollbacks.iter().map(|one| rollback::standing(one)).collect();
     let going = standings.contains(&rollback::Standing::Going);
     if report.status.phase != Some(KubernetesExecutionPhase::RollbackReady) || going {
         let plan = Plan::rest();
@@ -75,7 +76,11 @@ fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     if let Some(by) = observed.me.annotation(FINALIZE) {
         let by = by.trim();
-        let told = if by.is_empty() { "no rollback is wanted".to_owned() } else { format!("no rollback is wanted: {by}") };
+        let told = if by.is_empty() {
+            "no rollback is wanted".to_owned()
+        } else {
+            format!("no rollback is wanted: {by}")
+        };
         return completes(report, &told);
     }
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
@@ -152,7 +157,12 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
             until: "it has ended".to_owned(),
         };
         let plan = if begun {
-            stopped(report, run, Reason::KeCancelled, "the execution was deleted while its Job was going on".to_owned())
+            stopped(
+                report,
+                run,
+                Reason::KeCancelled,
+                "the execution was deleted while its Job was going on".to_owned(),
+            )
         } else {
             let steps = if run.is_held() { vec![run.remove()] } else { run.stop().into_iter().collect() };
             Plan { steps, ..Plan::rest() }
@@ -179,7 +189,8 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
                 plan.steps.push(Step::ConfirmGone(report.run_reference()));
             }
             plan.steps.extend(steps);
-            plan.steps.extend(observed.jobs.iter().filter(|run| !run.object().is_deleting()).map(Run::remove));
+            plan.steps
+                .extend(observed.jobs.iter().filter(|run| !run.object().is_deleting()).map(Run::remove));
         }
     }
     if report.status.phase.is_some() {

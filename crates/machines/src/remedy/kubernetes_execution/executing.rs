@@ -48,7 +48,11 @@ const LONGEST_RETRY: Duration = Duration::from_mins(2);
 enum Guard<'a> {
     Passed(&'a Looked),
     /// What was approved is not what would be done.
-    Unapproved { have: usize, need: usize, why: String },
+    Unapproved {
+        have: usize,
+        need: usize,
+        why: String,
+    },
 }
 
 /// The phase `executing`.
@@ -118,7 +122,12 @@ fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionSt
     let message = format!("{target} is held by {holder}");
     let until = report.status.lock_deadline.as_ref().map_or(report.now, |at| at.0);
     if until <= report.now {
-        let stop = Stop::no(GateName::Lock, Reason::LockTimeout, format!("{message}, still at {until:.0}"), "another execution");
+        let stop = Stop::no(
+            GateName::Lock,
+            Reason::LockTimeout,
+            format!("{message}, still at {until:.0}"),
+            "another execution",
+        );
         return report.stops(stop);
     }
     report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.as_str()));
@@ -226,15 +235,17 @@ fn begun(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
 fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
     let observed = report.observed;
     let reference = run.object().reference();
-    let mut steps = match observed.locks.turn(&report.settings.system_namespace, &observed.me, reference, report.now) {
-        Turn::Yes => Vec::new(),
-        Turn::Take(steps) => steps,
-        Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
-        Turn::Busy(busy) => {
-            let message = format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
-            return report.fails(failed(message));
-        }
-    };
+    let mut steps =
+        match observed.locks.turn(&report.settings.system_namespace, &observed.me, reference, report.now) {
+            Turn::Yes => Vec::new(),
+            Turn::Take(steps) => steps,
+            Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
+            Turn::Busy(busy) => {
+                let message =
+                    format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
+                return report.fails(failed(message));
+            }
+        };
     let captured = report.status.target_digest.clone();
     match guard(&mut report) {
         Err(stop) => report.stops(stop),
@@ -244,7 +255,9 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
             plan.steps.splice(0..0, undone);
             plan
         }
-        Ok(Guard::Passed(looked)) if !is_retry(&report) && captured.as_deref() != Some(looked.digest.as_str()) => {
+        Ok(Guard::Passed(looked))
+            if !is_retry(&report) && captured.as_deref() != Some(looked.digest.as_str()) =>
+        {
             let undone = begins_anew(&mut report, run);
             report.says(
                 KubernetesExecutionPhase::Executing,
@@ -301,7 +314,12 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
 }
 
 /// Ends it before it ends itself.
-pub(super) fn stopped(report: Report<'_>, run: &Run, reason: Reason, message: String) -> Plan<KubernetesExecutionStatus> {
+pub(super) fn stopped(
+    report: Report<'_>,
+    run: &Run,
+    reason: Reason,
+    message: String,
+) -> Plan<KubernetesExecutionStatus> {
     let held = run.is_held();
     let message = if held { message } else { format!("{message}; the action may have been applied") };
     let mut plan = report.fails(No { gate: None, reason, message, note: None, confirm: Vec::new() });

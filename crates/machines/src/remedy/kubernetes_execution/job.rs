@@ -102,7 +102,8 @@ impl Run {
             return Standing::Held;
         }
         let Some(job) = self.job.as_ref().filter(|job| is_finished(job)) else { return Standing::Going };
-        let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let conditions =
+            job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         match conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True") {
             None => Standing::Complete,
             Some(failed) => {
@@ -171,7 +172,8 @@ pub(super) fn create(
 ) -> Vec<Step> {
     let input = input_key(key);
     let marks = marks(me, spec);
-    let execution = json!({annotations::EXECUTION: format!("{}/{}", me.namespace().unwrap_or_default(), me.name())});
+    let execution =
+        json!({annotations::EXECUTION: format!("{}/{}", me.namespace().unwrap_or_default(), me.name())});
     let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into());
     let secret = json!({
         "metadata": {"name": input.name, "namespace": input.namespace, "labels": marks, "annotations": execution},
@@ -217,18 +219,22 @@ pub(super) fn told(pods: &[Arc<Object>], uid: &str) -> Told {
     for (pod, typed) in ended {
         let status = typed.status.clone().unwrap_or_default();
         let mut containers = status.container_statuses.iter().flatten();
-        let terminated =
-            containers.find(|one| one.name == CONTAINER).and_then(|one| one.state.as_ref()?.terminated.as_ref());
+        let terminated = containers
+            .find(|one| one.name == CONTAINER)
+            .and_then(|one| one.state.as_ref()?.terminated.as_ref());
         let Some(terminated) = terminated else {
             if !may_act(pod) {
-                let said = [status.reason, status.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+                let said =
+                    [status.reason, status.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
                 nothing = Told::Nothing(format!("Pod {} ended: {said}", pod.name()));
             }
             continue;
         };
         match Report::parse(terminated.message.as_deref().unwrap_or_default(), uid) {
             Ok(report) => return Told::Report(Box::new(report)),
-            Err(unreadable) => nothing = Told::Nothing(format!("{}: {unreadable}", ending(pod.name(), terminated))),
+            Err(unreadable) => {
+                nothing = Told::Nothing(format!("{}: {unreadable}", ending(pod.name(), terminated)))
+            }
         }
     }
     nothing

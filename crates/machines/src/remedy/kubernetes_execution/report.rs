@@ -108,7 +108,11 @@ impl<'a> Report<'a> {
         self.status.spec_digest = Some(spec_digest(&self.observed.execution.spec));
         self.status.target = self.observed.wish.as_ref().ok().and_then(super::Wish::told);
         let told = format!("{} on {}", self.observed.execution.spec.action, self.target());
-        self.says(KubernetesExecutionPhase::Validating, Reason::ActionValidating, &format!("validates {told}"));
+        self.says(
+            KubernetesExecutionPhase::Validating,
+            Reason::ActionValidating,
+            &format!("validates {told}"),
+        );
         self.plan().note(Note::normal(Reason::ActionValidating, told))
     }
 
@@ -140,7 +144,9 @@ impl<'a> Report<'a> {
         let No { gate, reason, message, note, confirm } = no;
         self.gates.extend(gate);
         self.status.outcome = Some(ActionOutcome::Failed);
-        if let Some(results) = self.status.execution_results.as_mut().filter(|results| results.job_name.is_some()) {
+        if let Some(results) =
+            self.status.execution_results.as_mut().filter(|results| results.job_name.is_some())
+        {
             results.error_message = text::head(message.as_str(), MAX_ERROR_CHARS);
             results.end_time.get_or_insert(Time(self.now));
         }

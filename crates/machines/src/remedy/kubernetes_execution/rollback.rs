@@ -51,7 +51,10 @@ pub fn manifest(
     };
     let (true, Some(action)) = (information.available, information.rollback_action) else {
         let why = information.unavailable_reason.clone();
-        return Err(Impossible::Unavailable(name, if why.is_empty() { "nobody knows how".to_owned() } else { why }));
+        return Err(Impossible::Unavailable(
+            name,
+            if why.is_empty() { "nobody knows how".to_owned() } else { why },
+        ));
     };
     let mut spec = Map::from_iter([
         ("action".to_owned(), json!(action)),
@@ -86,7 +89,9 @@ pub(super) fn undone(view: &dyn View, me: &Object) -> Option<Arc<KubernetesExecu
 pub(super) fn of(view: &dyn View, me: &Object) -> Vec<Arc<Object>> {
     let named = view.labelled(&kubernetes_execution::KIND, labels::ROLLBACK_OF, me.uid()).into_iter();
     let mut ours: Vec<Arc<Object>> = named
-        .filter(|one| one.namespace() == me.namespace() && one.annotation(annotations::ROLLBACK_OF) == Some(me.name()))
+        .filter(|one| {
+            one.namespace() == me.namespace() && one.annotation(annotations::ROLLBACK_OF) == Some(me.name())
+        })
         .collect();
     ours.sort_by_key(|one| (one.meta().creation_timestamp.as_ref().map(|at| at.0), one.uid().to_owned()));
     ours
@@ -109,7 +114,8 @@ pub(super) fn problem(observed: &Observed) -> Result<(), String> {
     let expected = manifest(first, None, 1, Map::new()).map_err(|impossible| impossible.to_string())?;
     let spec = &observed.execution.spec;
     let same = expected.pointer("/spec/action") == Some(&json!(spec.action))
-        && expected.pointer("/spec/parameters").map(ToString::to_string).as_deref() == Some(&*observed.order.parameters);
+        && expected.pointer("/spec/parameters").map(ToString::to_string).as_deref()
+            == Some(&*observed.order.parameters);
     if same {
         Ok(())
     } else {
@@ -139,13 +145,22 @@ pub(super) fn fresh(report: &Report<'_>) -> Result<(), Stop> {
     let affected = status.execution_results.map(|results| results.resources_affected).unwrap_or_default();
     let mut differences = Vec::new();
     for now in &looked.described {
-        let was = affected.iter().find(|one| (&one.kind, &one.namespace, &one.name) == (&now.kind, &now.namespace, &now.name));
+        let was = affected
+            .iter()
+            .find(|one| (&one.kind, &one.namespace, &one.name) == (&now.kind, &now.namespace, &now.name));
         let was = was.map(|one| one.after.as_str()).unwrap_or("unknown");
         if was != now.before {
-            differences.push(format!("{} {}/{}: {name} left {was:?}, and it is {:?}", now.kind, now.namespace, now.name, now.before));
+            differences.push(format!(
+                "{} {}/{}: {name} left {was:?}, and it is {:?}",
+                now.kind, now.namespace, now.name, now.before
+            ));
         }
     }
-    let told = if differences.is_empty() { "in what its words do not show".to_owned() } else { differences.join("; ") };
+    let told = if differences.is_empty() {
+        "in what its words do not show".to_owned()
+    } else {
+        differences.join("; ")
+    };
     Err(refused(format!("the target changed since {name}: {told}")))
 }
 
@@ -154,7 +169,10 @@ fn order_of(first: &KubernetesExecution) -> Order {
     let parameters = super::asking::canonical(&first.spec.parameters).into();
     let undoes = first.metadata.labels.as_ref().and_then(|labels| labels.get(labels::ROLLBACK_OF).cloned());
     Order {
-        execution: Key::new(first.metadata.namespace.as_deref(), first.metadata.name.as_deref().unwrap_or_default()),
+        execution: Key::new(
+            first.metadata.namespace.as_deref(),
+            first.metadata.name.as_deref().unwrap_or_default(),
+        ),
         uid: first.metadata.uid.clone().unwrap_or_default(),
         action: first.spec.action,
         parameters,
@@ -171,12 +189,15 @@ pub(super) enum Standing {
 }
 
 pub(super) fn standing(rollback: &Object) -> Standing {
-    let status = rollback.parse::<KubernetesExecution>().ok().and_then(|one| one.status.clone()).unwrap_or_default();
+    let status =
+        rollback.parse::<KubernetesExecution>().ok().and_then(|one| one.status.clone()).unwrap_or_default();
     match status.phase {
-        Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => match status.outcome {
-            Some(ActionOutcome::Success | ActionOutcome::PartialSuccess) => Standing::Done,
-            Some(ActionOutcome::Failed) | None => Standing::Failed,
-        },
+        Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {
+            match status.outcome {
+                Some(ActionOutcome::Success | ActionOutcome::PartialSuccess) => Standing::Done,
+                Some(ActionOutcome::Failed) | None => Standing::Failed,
+            }
+        }
         Some(KubernetesExecutionPhase::Failed) => Standing::Failed,
         Some(
             KubernetesExecutionPhase::Validating

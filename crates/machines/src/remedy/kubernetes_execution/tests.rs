@@ -8,7 +8,6 @@ use super::*;
 use crate::object::Key;
 use crate::remedy::acting::{Acts, EXECUTOR, condition, key};
 use crate::testing::merge;
-use crate::view::View as _;
 
 mod approving;
 mod ending;

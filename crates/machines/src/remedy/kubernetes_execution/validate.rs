@@ -83,7 +83,10 @@ fn agrees(spec: &KubernetesExecutionSpec, targets: &[Target]) -> Result<(), Stri
         });
         if !fits {
             let meant: Vec<String> = targets.iter().map(ToString::to_string).collect();
-            return Err(format!("spec.{field}: {value:?} does not agree with the parameters, which name {}", meant.join(", ")));
+            return Err(format!(
+                "spec.{field}: {value:?} does not agree with the parameters, which name {}",
+                meant.join(", ")
+            ));
         }
     }
     Ok(())
@@ -92,7 +95,8 @@ fn agrees(spec: &KubernetesExecutionSpec, targets: &[Target]) -> Result<(), Stri
 /// Why no action touches this: its namespace is protected.
 pub(super) fn protected_by_name(settings: &KubernetesExecutions, targets: &[Target]) -> Option<String> {
     targets.iter().find_map(|target| {
-        let itself = target.as_object().filter(|object| object.kind() == "namespace").map(|object| object.name());
+        let itself =
+            target.as_object().filter(|object| object.kind() == "namespace").map(|object| object.name());
         let namespace = target.namespace().or(itself)?;
         let own = [&settings.system_namespace, &settings.executor.namespace];
         let protected = own.into_iter().chain(&settings.protected_namespaces);
@@ -130,6 +134,6 @@ pub(super) fn managed_by(object: &Value) -> Option<String> {
         let value = set.get(*mark).and_then(Value::as_str).unwrap_or_default();
         Some(format!("{tool} ({mark}: {value})"))
     };
-    marked("/metadata/labels", &GITOPS_LABELS).or_else(|| marked("/metadata/annotations", &GITOPS_ANNOTATIONS))
+    marked("/metadata/labels", &GITOPS_LABELS)
+        .or_else(|| marked("/metadata/annotations", &GITOPS_ANNOTATIONS))
 }
-

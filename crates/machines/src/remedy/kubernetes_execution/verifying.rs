@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::{self, Reason, text};
-use pawl_api::remedy::kubernetes_execution::{ActionCondition, ActionOutcome, ConditionResult, MAX_POD_LOG_BYTES};
+use pawl_api::remedy::kubernetes_execution::{
+    ActionCondition, ActionOutcome, ConditionResult, MAX_POD_LOG_BYTES,
+};
 use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
 
 use super::asking::Pause;
@@ -69,11 +71,15 @@ pub(super) fn vanished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let deadline = report.status.execution_deadline.as_ref().map_or(report.now, |at| at.0);
     if acting && report.now < deadline {
         let until = "its Pods have ended".to_owned();
-        return Plan::rest().waiting(Waiting::Object { kind: run.kind, key: run.key, until }).wake_at(deadline);
+        return Plan::rest()
+            .waiting(Waiting::Object { kind: run.kind, key: run.key, until })
+            .wake_at(deadline);
     }
     let came = match &told {
         Told::Report(_) => came_of(&Standing::Complete, &told),
-        Told::Nothing(_) | Told::Unseen => Came::Unknown(format!("{run} was deleted before its result was recorded")),
+        Told::Nothing(_) | Told::Unseen => {
+            Came::Unknown(format!("{run} was deleted before its result was recorded"))
+        }
     };
     let (at, confirm) = (report.now, vec![Step::ConfirmGone(run)]);
     record(report, came, at, confirm)
@@ -99,7 +105,12 @@ fn came_of(standing: &Standing, told: &Told) -> Came {
 }
 
 /// Writes down what came of it, and what is there now.
-fn record(mut report: Report<'_>, came: Came, at: Timestamp, confirm: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
+fn record(
+    mut report: Report<'_>,
+    came: Came,
+    at: Timestamp,
+    confirm: Vec<Step>,
+) -> Plan<KubernetesExecutionStatus> {
     if let Err(stop) = look_back(&mut report) {
         return report.stops(stop);
     }
@@ -107,7 +118,8 @@ fn record(mut report: Report<'_>, came: Came, at: Timestamp, confirm: Vec<Step>)
     results.success = matches!(came, Came::Done);
     results.end_time = Some(Time(at));
     let took = results.start_time.as_ref().map(|from| at.duration_since(from.0).as_secs());
-    results.duration = took.map(|secs| meta::Duration::from_secs(u64::try_from(secs).unwrap_or_default()).to_string());
+    results.duration =
+        took.map(|secs| meta::Duration::from_secs(u64::try_from(secs).unwrap_or_default()).to_string());
     let mut plan = match came {
         Came::Failed { reason, message, again } => {
             if again && may_retry(&report) {
@@ -126,7 +138,11 @@ fn record(mut report: Report<'_>, came: Came, at: Timestamp, confirm: Vec<Step>)
         }
         Came::Done if report.observed.execution.spec.post_conditions.is_empty() => finishes(report, false),
         Came::Done => {
-            report.says(KubernetesExecutionPhase::Executing, Reason::Progressing, "done; its postconditions are awaited");
+            report.says(
+                KubernetesExecutionPhase::Executing,
+                Reason::Progressing,
+                "done; its postconditions are awaited",
+            );
             begins_to_verify(report, at)
         }
     };
@@ -176,7 +192,8 @@ fn log_of(report: &Report<'_>) -> Option<Call> {
 
 fn may_retry(report: &Report<'_>) -> bool {
     let spec = &report.observed.execution.spec;
-    let tried = report.status.execution_results.as_ref().map(|results| results.retries_attempted).unwrap_or_default();
+    let tried =
+        report.status.execution_results.as_ref().map(|results| results.retries_attempted).unwrap_or_default();
     action::definition(spec.action).facts().idempotent && tried < spec.max_retries
 }
 
@@ -251,7 +268,8 @@ fn told(condition: &ActionCondition, result: &ConditionResult) -> String {
 }
 
 fn unmet(status: &Option<KubernetesExecutionStatus>, missed: String) -> No {
-    let unknown = status.as_ref().and_then(|status| status.reason.as_deref()) == Some(Reason::ResultUnknown.as_str());
+    let unknown =
+        status.as_ref().and_then(|status| status.reason.as_deref()) == Some(Reason::ResultUnknown.as_str());
     if unknown {
         let message = format!("nobody saw the action done, and what must hold after it does not: {missed}");
         return No { reason: Reason::ResultUnknown, ..failed(message) };
@@ -265,7 +283,8 @@ fn not_met(missed: String) -> No {
 
 /// A good end.
 fn finishes(mut report: Report<'_>, partly: bool) -> Plan<KubernetesExecutionStatus> {
-    let available = report.status.rollback_information.as_ref().is_some_and(|information| information.available);
+    let available =
+        report.status.rollback_information.as_ref().is_some_and(|information| information.available);
     report.results().success = true;
     report.status.outcome = Some(if partly { ActionOutcome::PartialSuccess } else { ActionOutcome::Success });
     let spec = &report.observed.execution.spec;

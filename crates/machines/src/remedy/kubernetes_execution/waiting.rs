@@ -24,7 +24,11 @@ const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_mins(5);
 pub(super) fn validated(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let results = report.status.validation_results.as_ref();
     let policy = results.and_then(|results| results.policy_validation.as_ref());
-    if policy.is_some_and(|policy| policy.required_approval) { asks_for_approval(report) } else { goes_on(report, None) }
+    if policy.is_some_and(|policy| policy.required_approval) {
+        asks_for_approval(report)
+    } else {
+        goes_on(report, None)
+    }
 }
 
 /// The phase `waiting_approval`.
@@ -43,19 +47,26 @@ pub(super) fn waits(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     match tally.standing {
         Standing::Granted(people) => {
             let who = if people.is_empty() { "approvalReceived".to_owned() } else { people.join(", ") };
-            report.passes(Gate::passed(GateName::Approval, Reason::ApprovalGranted, format!("approved by {who}")));
+            report.passes(Gate::passed(
+                GateName::Approval,
+                Reason::ApprovalGranted,
+                format!("approved by {who}"),
+            ));
             goes_on(report, Some(format!("approved by {who}")))
         }
         Standing::Rejected { by, why } => {
-            let message = if why.is_empty() { format!("rejected by {by}") } else { format!("rejected by {by}: {why}") };
-            let stop = Stop::no(GateName::Approval, Reason::KeApprovalRejected, &message, "another execution");
+            let message =
+                if why.is_empty() { format!("rejected by {by}") } else { format!("rejected by {by}: {why}") };
+            let stop =
+                Stop::no(GateName::Approval, Reason::KeApprovalRejected, &message, "another execution");
             report.stops(stop.noting(Note::warning(Reason::ApprovalRejected, message)))
         }
         Standing::Missing { have, need } => {
             let until = deadline(&report);
             if until <= report.now {
                 let message = format!("{have} of {need} approvals until {until:.0}");
-                let stop = Stop::no(GateName::Approval, Reason::ApprovalTimeout, &message, "another execution");
+                let stop =
+                    Stop::no(GateName::Approval, Reason::ApprovalTimeout, &message, "another execution");
                 return report.stops(stop.noting(Note::warning(Reason::ApprovalExpired, message)));
             }
             still_waits(report, have, need, moved)
@@ -70,7 +81,8 @@ pub(super) fn stands<'a>(report: &mut Report<'a>) -> Result<(Decision, &'a Looke
     let looked = assess::target(report, false)?;
     let same = report.status.target_digest.as_deref() == Some(looked.digest.as_str());
     report.status.target_digest = Some(looked.digest.clone());
-    let tried: Option<DryRunResults> = report.validation().dry_run_results.clone().filter(|tried| tried.performed);
+    let tried: Option<DryRunResults> =
+        report.validation().dry_run_results.clone().filter(|tried| tried.performed);
     let decision = match tried {
         Some(tried) if same => assess::policy(report, looked, Some(&tried))?,
         Some(_) => assess::with_a_try(report, looked)?,
@@ -120,13 +132,19 @@ fn asks_for_approval(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> 
         format!(" of {}", policy.approver_groups.join(", "))
     };
     let name = report.observed.me.name();
-    let message = format!("needs {need} approval(s){groups}: pawl approve ke/{name}, or pawl reject ke/{name}");
+    let message =
+        format!("needs {need} approval(s){groups}: pawl approve ke/{name}, or pawl reject ke/{name}");
     if report.status.approval_deadline.is_none() {
         report.status.approval_deadline = Some(Time(later(report.now, std::time::Duration::from_hours(1))));
     }
     report.tells_of_verification();
     let until = deadline(&report);
-    let gate = Gate::waiting(GateName::Approval, Reason::ApprovalRequired, &message, format!("approval until {until:.0}"));
+    let gate = Gate::waiting(
+        GateName::Approval,
+        Reason::ApprovalRequired,
+        &message,
+        format!("approval until {until:.0}"),
+    );
     report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
     report.plan().gate(gate).note(Note::normal(Reason::ApprovalRequired, message)).wake_at(until)
 }
@@ -140,7 +158,12 @@ fn still_waits(
     let (until, now) = (deadline(&report), report.now);
     let message = format!("{have} of {need} approvals");
     report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
-    let gate = Gate::waiting(GateName::Approval, Reason::ApprovalRequired, &message, format!("approval until {until:.0}"));
+    let gate = Gate::waiting(
+        GateName::Approval,
+        Reason::ApprovalRequired,
+        &message,
+        format!("approval until {until:.0}"),
+    );
     let mut plan = report.plan().gate(gate).wake_at(until.min(later(now, LOOK_AGAIN)));
     plan.notes.extend(moved.map(|moved| Note::warning(Reason::ApprovalOutdated, moved)));
     plan
@@ -162,7 +185,12 @@ fn goes_on(mut report: Report<'_>, approved: Option<String>) -> Plan<KubernetesE
 }
 
 /// What was approved is no longer what would be done, and nothing has been done: people are asked again.
-pub(super) fn back(mut report: Report<'_>, have: usize, need: usize, why: &str) -> Plan<KubernetesExecutionStatus> {
+pub(super) fn back(
+    mut report: Report<'_>,
+    have: usize,
+    need: usize,
+    why: &str,
+) -> Plan<KubernetesExecutionStatus> {
     let until = deadline(&report);
     if until <= report.now {
         let message = format!("{have} of {need} approvals until {until:.0}; {why}");
@@ -170,7 +198,12 @@ pub(super) fn back(mut report: Report<'_>, have: usize, need: usize, why: &str) 
         return report.stops(stop.noting(Note::warning(Reason::ApprovalExpired, message)));
     }
     let message = format!("{have} of {need} approvals; {why}");
-    let gate = Gate::waiting(GateName::Approval, Reason::ApprovalRequired, &message, format!("approval until {until:.0}"));
+    let gate = Gate::waiting(
+        GateName::Approval,
+        Reason::ApprovalRequired,
+        &message,
+        format!("approval until {until:.0}"),
+    );
     report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
     report.status.lock_deadline = None;
     condition::remove(&mut report.status.conditions, TARGET_LOCKED);

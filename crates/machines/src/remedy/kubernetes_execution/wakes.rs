@@ -48,7 +48,8 @@ pub(super) fn of_the_pod(pod: &Object, view: &dyn View) -> Vec<Key> {
 /// Anything that may be a target.
 pub(super) fn of_the_target(object: &Object, view: &dyn View) -> Vec<Key> {
     let kind = object.kind();
-    let word = if kind.group.is_empty() { kind.kind.to_string() } else { format!("{}.{}", kind.kind, kind.group) };
+    let word =
+        if kind.group.is_empty() { kind.kind.to_string() } else { format!("{}.{}", kind.kind, kind.group) };
     match Target::object(object.namespace(), &word, object.name()) {
         Ok(target) => about(view, &target),
         Err(_) => Vec::new(),
@@ -87,7 +88,9 @@ pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
         Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => Vec::new(),
     };
     if lock::read(view.get(&LEASE, &lease.key()).as_ref()) == Lock::Free {
-        keys.extend(view.labelled(&KIND, WAITS_FOR, hash).iter().filter(|one| !is_over(one)).map(|one| one.key()));
+        keys.extend(
+            view.labelled(&KIND, WAITS_FOR, hash).iter().filter(|one| !is_over(one)).map(|one| one.key()),
+        );
     }
     keys
 }

@@ -111,7 +111,8 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
 fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
     let going = observed.steps.iter().filter(|step| step.is_going());
     let children = going.filter_map(|step| step.child.as_ref()).map(|child| &child.object);
-    let rollbacks = observed.rollbacks.iter().filter(|rollback| rollback.is_going()).filter_map(Rollback::object);
+    let rollbacks =
+        observed.rollbacks.iter().filter(|rollback| rollback.is_going()).filter_map(Rollback::object);
     children
         .chain(rollbacks)
         .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())

@@ -8,7 +8,8 @@ use pawl_api::remedy::remediation_request::{
     NOT_STARTED, RollbackStrategy, SUCCEEDED, Step as PlanStep, StepStatus, child_name,
 };
 use pawl_api::remedy::{
-    KubernetesExecutionPhase, RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase, kubernetes_execution,
+    KubernetesExecutionPhase, RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase,
+    kubernetes_execution,
 };
 
 use super::rollback::{self, Course};
@@ -53,10 +54,9 @@ impl<'a> Report<'a> {
     pub(super) fn overdue(&self) -> Option<(String, Timestamp)> {
         let whole = self.status.deadline.as_ref().map(|at| ("the request".to_owned(), at.0));
         let going = self.observed.steps.iter().zip(&self.status.steps);
-        let steps =
-            going.filter(|(step, _)| step.is_going()).filter_map(|(step, status)| {
-                status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
-            });
+        let steps = going.filter(|(step, _)| step.is_going()).filter_map(|(step, status)| {
+            status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
+        });
         whole.into_iter().chain(steps).find(|(_, at)| *at <= self.now)
     }
 
@@ -194,7 +194,7 @@ impl<'a> Report<'a> {
     /// A step failed and nothing runs: what was done is taken back first, where that is asked for.
     fn takes_back(mut self, why: &str, review: bool) -> Plan<RemediationRequestStatus> {
         match rollback::course(self.observed) {
-            Course::Over(_) => {
+            Course::Over => {
                 let undone: Vec<&str> = self
                     .observed
                     .rollbacks
@@ -204,17 +204,26 @@ impl<'a> Report<'a> {
                     .collect();
                 // What was taken back as a whole needs nobody's look.
                 self.status.requires_manual_review |= review && undone.is_empty();
-                let told = if undone.is_empty() { String::new() } else { format!("; taken back: {}", undone.join(", ")) };
+                let told = if undone.is_empty() {
+                    String::new()
+                } else {
+                    format!("; taken back: {}", undone.join(", "))
+                };
                 self.fails(Reason::StepFailed, &format!("{why}{told}"))
             }
             Course::Stuck(problem) => {
                 self.status.requires_manual_review = true;
                 let message = format!("{why}; {problem}");
-                self.fails(Reason::RollbackFailed, &message).note(Note::warning(Reason::RollbackFailed, problem))
+                self.fails(Reason::RollbackFailed, &message)
+                    .note(Note::warning(Reason::RollbackFailed, problem))
             }
             Course::Next { create, step, name } => {
                 self.rolls_back(&step, &name);
-                self.says(RemediationPhase::Executing, Reason::RollbackStarted, &format!("{why}; step {step} is taken back"));
+                self.says(
+                    RemediationPhase::Executing,
+                    Reason::RollbackStarted,
+                    &format!("{why}; step {step} is taken back"),
+                );
                 Plan::step(create).note(rollback::note(&step)).status(self.status)
             }
             Course::Going { approving } => {

@@ -36,8 +36,8 @@ pub(super) struct Rollback {
 
 /// How far taking back is.
 pub(super) enum Course {
-    /// Nothing is to be taken back, or all of it was: the steps that were.
-    Over(Vec<String>),
+    /// Nothing is to be taken back, or all of it was.
+    Over,
     /// This one is next: what makes it, and what it is called.
     Next { create: Step, step: String, name: String },
     /// One is going on; `approving`: people are asked about it.
@@ -67,7 +67,11 @@ impl Rollback {
     /// What takes it back is called.
     pub(super) fn name(&self) -> String {
         let meta = &self.of.metadata;
-        rollback_name(meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default(), ATTEMPT)
+        rollback_name(
+            meta.name.as_deref().unwrap_or_default(),
+            meta.uid.as_deref().unwrap_or_default(),
+            ATTEMPT,
+        )
     }
 
     fn phase(&self) -> Option<KubernetesExecutionPhase> {
@@ -76,7 +80,12 @@ impl Rollback {
 }
 
 /// What is to be taken back, the newest first.
-pub(super) fn observe(view: &dyn View, me: &Object, request: &RemediationRequest, steps: &Steps) -> Vec<Rollback> {
+pub(super) fn observe(
+    view: &dyn View,
+    me: &Object,
+    request: &RemediationRequest,
+    steps: &Steps,
+) -> Vec<Rollback> {
     let failed = steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
     let wanted = request.spec.rollback_strategy == RollbackStrategy::Automatic && !request.spec.dry_run;
     if !failed || !wanted {
@@ -84,10 +93,12 @@ pub(super) fn observe(view: &dyn View, me: &Object, request: &RemediationRequest
     }
     let done = steps.iter().filter_map(|step| Some((step, step.child.as_ref()?.action()?)));
     // What was never begun has changed nothing.
-    let begun = done.filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()));
+    let begun =
+        done.filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()));
     let mut rollbacks: Vec<(Option<jiff::Timestamp>, Rollback)> = begun
         .map(|(step, action)| {
-            let ended = action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
+            let ended =
+                action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
             let mut rollback = Rollback { step: step.step.name.clone(), of: Arc::clone(action), child: None };
             let found = view.get(&kubernetes_execution::KIND, &beside(me, &rollback.name()));
             let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
@@ -103,13 +114,10 @@ pub(super) fn observe(view: &dyn View, me: &Object, request: &RemediationRequest
 
 /// How far it is.
 pub(super) fn course(observed: &Observed) -> Course {
-    let mut done = Vec::new();
     for rollback in &observed.rollbacks {
         match rollback.phase() {
             _ if rollback.child.is_none() => return next(observed, rollback),
-            Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {
-                done.push(rollback.step.clone());
-            }
+            Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {}
             Some(KubernetesExecutionPhase::Failed) => {
                 let status = rollback.child.as_ref().and_then(|(_, typed)| typed.as_ref()?.status.clone());
                 let why = status.and_then(|status| status.message).unwrap_or_default();
@@ -121,10 +129,12 @@ pub(super) fn course(observed: &Observed) -> Course {
                 | KubernetesExecutionPhase::Validated
                 | KubernetesExecutionPhase::WaitingApproval
                 | KubernetesExecutionPhase::Executing,
-            )) => return Course::Going { approving: phase == Some(KubernetesExecutionPhase::WaitingApproval) },
+            )) => {
+                return Course::Going { approving: phase == Some(KubernetesExecutionPhase::WaitingApproval) };
+            }
         }
     }
-    Course::Over(done)
+    Course::Over
 }
 
 fn next(observed: &Observed, rollback: &Rollback) -> Course {
@@ -137,7 +147,8 @@ fn next(observed: &Observed, rollback: &Rollback) -> Course {
             if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.insert("ownerReferences".to_owned(), json!([me.controller_reference()]));
                 if let Some(marks) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-                    marks.insert(labels::REMEDIATION_REQUEST.to_owned(), json!(names::label_value(me.name())));
+                    marks
+                        .insert(labels::REMEDIATION_REQUEST.to_owned(), json!(names::label_value(me.name())));
                     marks.insert(labels::STEP.to_owned(), json!(names::label_value(&rollback.step)));
                 }
             }

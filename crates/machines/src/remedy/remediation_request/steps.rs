@@ -119,7 +119,8 @@ impl Steps {
             .map(|step| {
                 let attempt = newest_attempt(view, me, request, step);
                 let child = (attempt > 0).then(|| child_name(me.name(), me.uid(), &step.name, attempt));
-                let child = child.and_then(|name| view.get(&kind_of(step), &beside(me, &name))).map(Child::read);
+                let child =
+                    child.and_then(|name| view.get(&kind_of(step), &beside(me, &name))).map(Child::read);
                 let standing = match of_child(attempt, child.as_ref()) {
                     // What a workflow would do can only be told.
                     Standing::Ready if request.spec.dry_run && step.workflow.is_some() => Standing::Done,
@@ -164,7 +165,9 @@ impl Stepped {
             Some(Typed::Workflow(typed)) => {
                 typed.status.as_ref().and_then(|status| status.phase) == Some(WorkflowExecutionPhase::Running)
             }
-            Some(Typed::Action(typed)) => typed.status.as_ref().is_some_and(|status| status.job_ref.is_some()),
+            Some(Typed::Action(typed)) => {
+                typed.status.as_ref().is_some_and(|status| status.job_ref.is_some())
+            }
             Some(Typed::Malformed) | None => false,
         };
         match &self.standing {

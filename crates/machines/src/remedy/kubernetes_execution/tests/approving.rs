@@ -158,7 +158,11 @@ fn a_target_that_moved_makes_approvals_of_before_worthless_and_the_status_says_s
 fn what_an_action_neither_reads_nor_writes_may_move() {
     let mut acts = waiting(1, &[]);
     let before = acts.digest_of("k");
-    acts.cluster.edit(&DEPLOYMENT, &key("web"), &json!({"status": {"readyReplicas": 3}, "metadata": {"labels": {"a": "b"}}}));
+    acts.cluster.edit(
+        &DEPLOYMENT,
+        &key("web"),
+        &json!({"status": {"readyReplicas": 3}, "metadata": {"labels": {"a": "b"}}}),
+    );
     acts.settle();
     assert_eq!(acts.digest_of("k"), before);
 }
@@ -217,7 +221,10 @@ fn where_nothing_checks_who_approves_approvals_do_not_count_and_a_condition_says
         let told = acts.status("k")["conditions"].to_string();
         assert!(told.contains("ApproverUnverified"), "{told}");
         for manifest in crate::remedy::identity::manifests(&[], &json!({})) {
-            if acts.cluster.get(&kind, &Key::new(None, manifest["metadata"]["name"].as_str().unwrap())).is_none()
+            if acts
+                .cluster
+                .get(&kind, &Key::new(None, manifest["metadata"]["name"].as_str().unwrap()))
+                .is_none()
                 && manifest["kind"] == *kind.kind
             {
                 acts.cluster.put(manifest);

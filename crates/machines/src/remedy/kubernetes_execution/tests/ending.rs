@@ -49,7 +49,11 @@ fn deletion_while_executing_stops_the_job_waits_for_it_and_says_what_may_have_ha
     acts.settle().check("k", "failed", "cancelled");
     assert!(acts.status("k")["message"].as_str().unwrap().contains("may have been applied"));
     assert_eq!(acts.holders(), ["k"]);
-    acts.cluster.edit(&POD, &pod, &json!({"status": {"phase": "Failed"}, "metadata": {"deletionGracePeriodSeconds": 0}}));
+    acts.cluster.edit(
+        &POD,
+        &pod,
+        &json!({"status": {"phase": "Failed"}, "metadata": {"deletionGracePeriodSeconds": 0}}),
+    );
     acts.settle();
     assert!(acts.cluster.get(&JOB, &job).is_none());
     assert!(acts.cluster.get(&KIND, &key("k")).is_none());

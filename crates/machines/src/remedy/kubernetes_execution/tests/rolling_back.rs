@@ -50,7 +50,11 @@ fn a_rollback_is_refused_with_the_difference_when_the_target_changed_since() {
 fn a_failed_postcondition_is_rolled_back_and_the_target_restored() {
     let mut acts = Acts::new();
     let wanted = json!({"spec": {"postConditions": [condition("Nine", "/spec/replicas == 9", true, "1m")]}});
-    acts.execution("k", wanted).act().wait(Duration::from_mins(1)).check("k", "failed", "postcondition_failed");
+    acts.execution("k", wanted).act().wait(Duration::from_mins(1)).check(
+        "k",
+        "failed",
+        "postcondition_failed",
+    );
     let back = roll_back(&mut acts, "k");
     acts.act().check(&back, "rollback_ready", "Completed").check("k", "failed", "postcondition_failed");
     assert_eq!(acts.replicas("web"), 3);
@@ -59,9 +63,7 @@ fn a_failed_postcondition_is_rolled_back_and_the_target_restored() {
 
 #[test]
 fn what_only_says_that_it_is_a_rollback_is_none() {
-    let says = |uid: &str, name: &str| {
-        json!({"metadata": {"labels": {"pawl.dev/rollback-of-uid": uid}, "annotations": {"pawl.dev/rollback-of": name}}})
-    };
+    let says = |uid: &str, name: &str| json!({"metadata": {"labels": {"pawl.dev/rollback-of-uid": uid}, "annotations": {"pawl.dev/rollback-of": name}}});
     let mut acts = Acts::new();
     acts.execution("x", says("nobody", "nobody")).check("x", "failed", "validation_error");
     acts.execution("k", json!({})).act();

@@ -17,7 +17,10 @@ fn a_scale_is_done_recorded_with_before_and_after_and_can_be_taken_back() {
     assert_eq!(results["podLogs"], "scaled, and told so");
     assert_eq!(results["jobName"], status["jobRef"]["name"]);
     let rollback = &status["rollbackInformation"];
-    assert_eq!((&rollback["available"], &rollback["rollbackAction"]), (&json!(true), &json!("scale_deployment")));
+    assert_eq!(
+        (&rollback["available"], &rollback["rollbackAction"]),
+        (&json!(true), &json!("scale_deployment"))
+    );
     assert_eq!(rollback["rollbackParameters"]["scaleDeployment"]["replicas"], 3);
     assert_eq!(status["outcome"], "success");
     assert!(acts.event("ExecutionCompleted") && acts.holders().is_empty());
@@ -57,9 +60,15 @@ fn a_job_is_held_until_its_uid_is_recorded_and_runs_as_its_actions_service_accou
     let job = acts.jobs().remove(0);
     assert_eq!(job["metadata"]["namespace"], EXECUTOR);
     assert_eq!(job["spec"]["suspend"], false);
-    assert_eq!((&job["spec"]["backoffLimit"], &job["spec"]["ttlSecondsAfterFinished"]), (&json!(0), &Value::Null));
+    assert_eq!(
+        (&job["spec"]["backoffLimit"], &job["spec"]["ttlSecondsAfterFinished"]),
+        (&json!(0), &Value::Null)
+    );
     let pod = &job["spec"]["template"]["spec"];
-    assert_eq!((&pod["serviceAccountName"], &pod["restartPolicy"]), (&json!("kubernaut-action-scale-deployment"), &json!("Never")));
+    assert_eq!(
+        (&pod["serviceAccountName"], &pod["restartPolicy"]),
+        (&json!("kubernaut-action-scale-deployment"), &json!("Never"))
+    );
     assert_eq!(job["metadata"]["name"], kubernetes_execution::job_name("kubernetesexecution-k", 0));
 }
 
@@ -100,10 +109,14 @@ fn an_action_without_an_undo_ends_completed_and_says_why() {
 #[test]
 fn who_finds_the_target_taken_waits_and_is_told_by_whom_and_goes_on_when_it_is_free() {
     let mut acts = Acts::new();
-    acts.execution("k", json!({})).execution("l", json!({"spec": {"parameters": {"scaleDeployment": {"replicas": 6}}}}));
+    acts.execution("k", json!({}))
+        .execution("l", json!({"spec": {"parameters": {"scaleDeployment": {"replicas": 6}}}}));
     acts.check("l", "executing", "TargetLocked");
     assert!(acts.status("l")["conditions"].to_string().contains("held by KubernetesExecution"));
-    assert_eq!((acts.gate("l", "Lock"), acts.holders()), ("Waiting TargetLocked".to_owned(), vec!["k".to_owned()]));
+    assert_eq!(
+        (acts.gate("l", "Lock"), acts.holders()),
+        ("Waiting TargetLocked".to_owned(), vec!["k".to_owned()])
+    );
     acts.act().check("k", "rollback_ready", "Completed").check("l", "executing", "JobCreated");
     acts.act().check("l", "rollback_ready", "Completed");
     assert_eq!(acts.replicas("web"), 6);
@@ -112,7 +125,8 @@ fn who_finds_the_target_taken_waits_and_is_told_by_whom_and_goes_on_when_it_is_f
 #[test]
 fn i8_waiting_for_the_lock_ends_and_does_not_eat_the_actions_own_time() {
     let mut acts = Acts::new();
-    acts.execution("k", json!({"spec": {"timeout": "1h"}})).execution("l", json!({"spec": {"lockTimeout": "5m"}}));
+    acts.execution("k", json!({"spec": {"timeout": "1h"}}))
+        .execution("l", json!({"spec": {"lockTimeout": "5m"}}));
     assert_eq!(acts.status("l")["lockDeadline"], "2026-01-01T00:05:00Z");
     acts.wait(Duration::from_mins(4)).check("l", "executing", "TargetLocked");
     acts.wait(Duration::from_mins(1)).check("l", "failed", "lock_timeout");
@@ -141,7 +155,10 @@ fn an_undo_of_another_moment_than_the_gates_saw_is_captured_anew() {
     let mut acts = Acts::new();
     acts.rules.borrow_mut().meanwhile = Some(4);
     acts.execution("k", json!({})).act().check("k", "rollback_ready", "Completed");
-    assert_eq!(acts.status("k")["rollbackInformation"]["rollbackParameters"]["scaleDeployment"]["replicas"], 4);
+    assert_eq!(
+        acts.status("k")["rollbackInformation"]["rollbackParameters"]["scaleDeployment"]["replicas"],
+        4
+    );
     assert_eq!(acts.replicas("web"), 5);
 }
 
@@ -157,7 +174,10 @@ fn a_target_that_moves_between_its_undo_and_the_job_is_looked_at_anew() {
     acts.cluster.edit(&DEPLOYMENT, &key("web"), &json!({"spec": {"replicas": 4}}));
     acts.machines = all;
     acts.settle().act().check("k", "rollback_ready", "Completed");
-    assert_eq!(acts.status("k")["rollbackInformation"]["rollbackParameters"]["scaleDeployment"]["replicas"], 4);
+    assert_eq!(
+        acts.status("k")["rollbackInformation"]["rollbackParameters"]["scaleDeployment"]["replicas"],
+        4
+    );
     assert_eq!(acts.status("k")["attempt"], 1, "the first one was never let go");
     assert_eq!(acts.status("k")["executionResults"]["retriesAttempted"], 0);
 }
@@ -176,7 +196,11 @@ fn crash_at_every_write_one_job_is_let_go_and_the_action_is_done_once() {
             acts.cluster.step_dying_at_a_write(&machine, &KIND, &key("k"), requests);
             acts.machines = all;
             acts.settle().act().check("k", "rollback_ready", "Completed");
-            assert_eq!((acts.jobs().len(), acts.replicas("web")), (1, 5), "after {plans} plans and {requests} requests");
+            assert_eq!(
+                (acts.jobs().len(), acts.replicas("web")),
+                (1, 5),
+                "after {plans} plans and {requests} requests"
+            );
             let undo = &acts.status("k")["rollbackInformation"]["rollbackParameters"];
             assert_eq!(undo["scaleDeployment"]["replicas"], 3);
             assert!(acts.holders().is_empty());
@@ -212,7 +236,8 @@ fn an_evicted_pod_fails_the_attempt() {
     acts.execution("k", json!({}));
     let job = acts.jobs().remove(0);
     let pods = acts.cluster.world.owned(&POD, job["metadata"]["uid"].as_str().unwrap());
-    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}});
+    let evicted =
+        json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}});
     acts.cluster.edit(&POD, &pods[0].key(), &evicted);
     acts.settle().check("k", "failed", "execution_failed");
     assert!(acts.status("k")["message"].as_str().unwrap().contains("low on memory"));
@@ -261,7 +286,8 @@ fn a_job_that_was_deleted_without_a_result_is_unknown_and_never_run_again() {
 #[test]
 fn an_unknown_result_is_decided_by_the_postconditions() {
     let five = || json!({"spec": {"postConditions": [condition("Five", "/spec/replicas == 5", true, "1m")]}});
-    for (done, phase, reason) in [(true, "rollback_ready", "Completed"), (false, "failed", "result_unknown")] {
+    for (done, phase, reason) in [(true, "rollback_ready", "Completed"), (false, "failed", "result_unknown")]
+    {
         let mut acts = Acts::new();
         acts.execution("k", five());
         let job = acts.going().remove(0);
@@ -364,7 +390,8 @@ fn a_postcondition_that_comes_true_late_is_seen_when_the_target_changes() {
     acts.execution("k", post(&[condition("Ready", "/status/readyReplicas == 5", true, "5m")])).act();
     acts.wait(Duration::from_mins(3)).check("k", "executing", "Progressing");
     acts.cluster.edit(&DEPLOYMENT, &key("web"), &json!({"status": {"readyReplicas": 5}}));
-    let woken = wakes::of_the_target(&acts.cluster.world.get(&DEPLOYMENT, &key("web")).unwrap(), &acts.cluster.world);
+    let woken =
+        wakes::of_the_target(&acts.cluster.world.get(&DEPLOYMENT, &key("web")).unwrap(), &acts.cluster.world);
     assert_eq!(woken, [key("k")]);
     acts.settle().check("k", "rollback_ready", "Completed");
     assert_eq!(acts.status("k")["outcome"], "success");

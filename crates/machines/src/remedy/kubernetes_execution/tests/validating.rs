@@ -35,7 +35,8 @@ fn an_action_that_nothing_objects_to_is_validated_gate_by_gate_and_carried_out()
     assert_eq!((&results["rbacValidation"], &results["resourceExists"]), (&json!(true), &json!(true)));
     assert_eq!(results["policyValidation"]["policyDigest"], "p1");
     assert!(acts.event("ActionValidating") && acts.event("JobCreated") && acts.event("RollbackPrepared"));
-    let phases: Vec<&str> = acts.cluster.statuses.iter().map(|(_, one)| one["phase"].as_str().unwrap()).collect();
+    let phases: Vec<&str> =
+        acts.cluster.statuses.iter().map(|(_, one)| one["phase"].as_str().unwrap()).collect();
     assert_eq!(phases[..3], ["validating", "validated", "executing"]);
 }
 
@@ -45,7 +46,12 @@ fn a_wrong_member_limits_and_fields_that_do_not_agree_are_validation_errors() {
     fails(&mut Acts::new(), wrong, "validation_error", "cordon_node");
     let both = json!({"spec": {"parameters": {"cordonNode": {"node": "a"}}}});
     fails(&mut Acts::new(), both, "validation_error", "exactly the member");
-    fails(&mut Acts::new(), json!({"spec": {"targetNamespace": "other"}}), "validation_error", "targetNamespace");
+    fails(
+        &mut Acts::new(),
+        json!({"spec": {"targetNamespace": "other"}}),
+        "validation_error",
+        "targetNamespace",
+    );
     fails(&mut Acts::new(), json!({"spec": {"resourceName": "other"}}), "validation_error", "resourceName");
     fails(&mut Acts::new(), json!({"spec": {"timeout": "0s"}}), "validation_error", "spec.timeout");
     let bad = json!({"metadata": {"annotations": {"pawl.dev/targets": "nonsense"}}});
@@ -61,7 +67,8 @@ fn an_action_that_may_not_be_repeated_takes_no_retries() {
     acts.cluster.put(json!({"kind": "Pod", "metadata": {"name": "p"}, "status": {"phase": "Running"}}));
     let repeated = json!({"spec": {"action": "delete_pod", "maxRetries": 1,
         "parameters": {"scaleDeployment": null, "deletePod": {"pod": "p", "namespace": "n"}}}});
-    let idempotent = crate::remedy::action::definition(pawl_api::remedy::Action::DeletePod).facts().idempotent;
+    let idempotent =
+        crate::remedy::action::definition(pawl_api::remedy::Action::DeletePod).facts().idempotent;
     if idempotent {
         acts.execution("k", repeated).check("k", "executing", "JobCreated");
     } else {
@@ -137,7 +144,10 @@ fn protected_namespaces_and_nodes_of_the_control_plane_are_left_alone_also_from_
 #[test]
 fn the_list_of_protected_namespaces_is_the_operators() {
     let mut acts = Acts::new();
-    let mine = KubernetesExecutions { protected_namespaces: vec!["n".to_owned()], ..KubernetesExecutions::default() };
+    let mine = KubernetesExecutions {
+        protected_namespaces: vec!["n".to_owned()],
+        ..KubernetesExecutions::default()
+    };
     acts.machines[0] = crate::machine::AnyMachine::new(mine);
     fails(&mut acts, json!({}), "protected_resource", "the namespace n");
 }
@@ -211,7 +221,9 @@ fn a_dry_run_that_policy_asks_for_is_made_shown_to_policy_and_may_fail() {
 
 fn safety_input(call: &crate::outside::Call) -> Option<String> {
     match call {
-        crate::outside::Call::Safety(crate::remedy::safety::Question::Safety { input, .. }) => Some(input.to_string()),
+        crate::outside::Call::Safety(crate::remedy::safety::Question::Safety { input, .. }) => {
+            Some(input.to_string())
+        }
         _ => None,
     }
 }
@@ -238,7 +250,8 @@ fn a_dry_run_makes_no_job_and_ends_completed() {
 fn what_policy_sees_names_action_target_requester_cluster_and_time() {
     let mut acts = Acts::new();
     acts.execution("k", json!({}));
-    let input: Value = serde_json::from_str(&acts.cluster.calls.iter().find_map(safety_input).unwrap()).unwrap();
+    let input: Value =
+        serde_json::from_str(&acts.cluster.calls.iter().find_map(safety_input).unwrap()).unwrap();
     assert_eq!(input["action"], "scale_deployment");
     assert_eq!(input["parameters"]["scaleDeployment"]["replicas"], 5);
     assert_eq!(input["target"]["spec"]["replicas"], 3);
@@ -252,7 +265,9 @@ fn what_policy_sees_names_action_target_requester_cluster_and_time() {
 #[test]
 fn policies_are_the_labelled_config_maps_of_pawls_own_namespace() {
     let mut acts = Acts::new();
-    for (namespace, name, label) in [("pawl-system", "a", "safety"), ("n", "b", "safety"), ("pawl-system", "c", "x")] {
+    for (namespace, name, label) in
+        [("pawl-system", "a", "safety"), ("n", "b", "safety"), ("pawl-system", "c", "x")]
+    {
         acts.cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace,
             "labels": {"pawl.dev/policy": label}}, "data": {"one.rego": format!("package {name}")}}));
     }
