@@ -57,6 +57,8 @@ pub struct Decision {
     pub approver_count: u32,
     pub approval_timeout: Option<Duration>,
     pub risk: Option<String>,
+    /// `allow_gitops`: also what Argo CD or Flux manages may be changed. Nothing but this word allows it.
+    pub allow_gitops: bool,
 }
 
 /// What a condition says.
