@@ -53,10 +53,15 @@ pub enum Standing {
     /// No Freeze selects it.
     Unselected,
     /// Some do, and none of them holds.
-    Free { selected: Vec<String> },
+    Free {
+        selected: Vec<String>,
+    },
     Frozen(Hold),
     /// One holds, and the unit runs nevertheless, for this reason.
-    Overridden { hold: Hold, reason: String },
+    Overridden {
+        hold: Hold,
+        reason: String,
+    },
 }
 
 /// The Freezes that hold.
@@ -79,21 +84,22 @@ impl Selecting {
         }
         let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let selects = |spec: &FreezeSpec| selects(spec, door, me.namespace().unwrap_or_default(), &targets);
-        let selected = all.iter().take(MAX_FREEZES).filter(|object| !object.is_deleting()).filter_map(|object| {
-            match object.parse::<Freeze>() {
-                Ok(freeze) => selects(&freeze.spec).then(|| Selected {
-                    name: object.name().to_owned(),
-                    reason: freeze.spec.reason.clone(),
-                    when: When::of(&freeze.spec),
-                }),
-                // Nobody knows whom it selects.
-                Err(malformed) => Some(Selected {
-                    name: object.name().to_owned(),
-                    reason: String::new(),
-                    when: Err(malformed.problem),
-                }),
-            }
-        });
+        let selected =
+            all.iter().take(MAX_FREEZES).filter(|object| !object.is_deleting()).filter_map(|object| {
+                match object.parse::<Freeze>() {
+                    Ok(freeze) => selects(&freeze.spec).then(|| Selected {
+                        name: object.name().to_owned(),
+                        reason: freeze.spec.reason.clone(),
+                        when: When::of(&freeze.spec),
+                    }),
+                    // Nobody knows whom it selects.
+                    Err(malformed) => Some(Selected {
+                        name: object.name().to_owned(),
+                        reason: String::new(),
+                        when: Err(malformed.problem),
+                    }),
+                }
+            });
         let reason = me.annotation(annotations::FREEZE_OVERRIDE).map(str::trim);
         Self {
             freezes: selected.collect(),
@@ -126,7 +132,8 @@ impl Selecting {
         if names.is_empty() {
             return Standing::Free { selected: self.freezes.iter().map(|one| one.name.clone()).collect() };
         }
-        let until = ends.into_iter().collect::<Option<Vec<Timestamp>>>().and_then(|ends| ends.into_iter().max());
+        let until =
+            ends.into_iter().collect::<Option<Vec<Timestamp>>>().and_then(|ends| ends.into_iter().max());
         let hold = Hold { freezes: names, why: why.join("; "), until };
         match &self.overridden {
             Some(reason) => Standing::Overridden { hold, reason: reason.clone() },
@@ -149,7 +156,9 @@ impl Standing {
         let list = |names: &[String]| format!("Freeze {}", names.join(", "));
         match self {
             Self::Unselected => None,
-            Self::Free { selected } => Some(Gate::passed(GateName::Freeze, Reason::NotFrozen, list(selected))),
+            Self::Free { selected } => {
+                Some(Gate::passed(GateName::Freeze, Reason::NotFrozen, list(selected)))
+            }
             Self::Frozen(hold) => {
                 Some(Gate::waiting(GateName::Freeze, Reason::Frozen, hold.to_string(), hold.would_change()))
             }
@@ -301,7 +310,11 @@ mod tests {
 
     #[test]
     fn a_freeze_without_an_end_holds_until_somebody_changes_it() {
-        let standing = standing(&[("f", json!({"reason": "r", "from": "2026-01-01T00:00:00Z"}))], None, "2026-01-01T00:00:00Z");
+        let standing = standing(
+            &[("f", json!({"reason": "r", "from": "2026-01-01T00:00:00Z"}))],
+            None,
+            "2026-01-01T00:00:00Z",
+        );
         assert_eq!(standing.hold().unwrap().until, None);
         let plan = standing.hold().unwrap().waits(Plan::<()>::rest());
         assert_eq!(plan.wake, crate::plan::Wake::OnChange);
@@ -317,7 +330,10 @@ mod tests {
         assert!(standing.hold().is_none());
         let gate = standing.gate().unwrap();
         assert_eq!(gate.reason, "FreezeOverridden");
-        assert!(gate.looked_at.contains("the shop is down") && gate.looked_at.contains("holidays"), "{gate:?}");
+        assert!(
+            gate.looked_at.contains("the shop is down") && gate.looked_at.contains("holidays"),
+            "{gate:?}"
+        );
     }
 
     #[test]
@@ -333,16 +349,30 @@ mod tests {
     fn whoever_no_freeze_selects_hears_nothing_of_them() {
         assert_eq!(standing(&[], None, "2026-01-01T00:00:00Z"), Standing::Unselected);
         assert_eq!(Standing::Unselected.gate(), None);
-        let over = standing(&[("f", json!({"reason": "r", "until": "2026-01-01T00:00:00Z"}))], None, "2026-01-01T00:00:00Z");
+        let over = standing(
+            &[("f", json!({"reason": "r", "until": "2026-01-01T00:00:00Z"}))],
+            None,
+            "2026-01-01T00:00:00Z",
+        );
         assert_eq!(over, Standing::Free { selected: vec!["f".to_owned()] });
     }
 
     #[test]
     fn a_star_stands_for_any_text() {
         for (pattern, text, expect) in [
-            ("*", "", true), ("*", "a/b", true), ("a*", "a", true), ("a*b", "ab", true), ("a*b", "a/x/b", true),
-            ("a*b", "a", false), ("a*a", "a", false), ("*b*", "abc", true), ("a**c", "abc", true), ("a", "ab", false), ("", "", true),
-            ("*ab*ab", "ab", false), ("é*", "é!", true),
+            ("*", "", true),
+            ("*", "a/b", true),
+            ("a*", "a", true),
+            ("a*b", "ab", true),
+            ("a*b", "a/x/b", true),
+            ("a*b", "a", false),
+            ("a*a", "a", false),
+            ("*b*", "abc", true),
+            ("a**c", "abc", true),
+            ("a", "ab", false),
+            ("", "", true),
+            ("*ab*ab", "ab", false),
+            ("é*", "é!", true),
         ] {
             assert_eq!(matches(pattern, text), expect, "{pattern} {text}");
         }

@@ -59,7 +59,10 @@ impl Machine for Freezes {
             Ok(when) => (when.at(now), NewCondition::yes(VALID, Reason::Valid, "its times are understood")),
             Err(problem) => {
                 let message = format!("{problem}; it holds until it is mended");
-                (Moment { active: Some(None), next_start: None }, NewCondition::no(VALID, Reason::Invalid, message))
+                (
+                    Moment { active: Some(None), next_start: None },
+                    NewCondition::no(VALID, Reason::Invalid, message),
+                )
             }
         };
         let was = status.active;
@@ -114,13 +117,17 @@ mod tests {
 
     #[test]
     fn a_freeze_says_whether_it_holds_and_is_woken_at_its_edges() {
-        let mut cluster = freeze(&json!({"reason": "maintenance", "schedule": {"cron": "0 1 * * *", "duration": "2h"}}));
+        let mut cluster =
+            freeze(&json!({"reason": "maintenance", "schedule": {"cron": "0 1 * * *", "duration": "2h"}}));
         let first = status(&mut cluster);
         assert_eq!((&first["active"], &first["nextStart"]), (&json!(false), &json!("2026-01-01T01:00:00Z")));
         assert!(cluster.events.is_empty());
         cluster.now += Duration::from_hours(1);
         let second = status(&mut cluster);
-        assert_eq!((&second["active"], &second["activeUntil"]), (&json!(true), &json!("2026-01-01T03:00:00Z")));
+        assert_eq!(
+            (&second["active"], &second["activeUntil"]),
+            (&json!(true), &json!("2026-01-01T03:00:00Z"))
+        );
         assert_eq!(second.get("nextStart"), None);
         cluster.now += Duration::from_hours(2);
         assert_eq!(status(&mut cluster)["nextStart"], "2026-01-02T01:00:00Z");
