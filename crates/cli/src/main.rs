@@ -18,6 +18,7 @@ mod loopback;
 mod match_paths;
 mod operate;
 mod operator;
+mod policy;
 mod ports;
 mod run;
 mod sim;
@@ -79,6 +80,8 @@ enum Command {
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
     Run(run::Args),
+    /// Ask policies, and compare what they say with fixtures.
+    Policy(policy::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -114,6 +117,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.peek().is_some_and(|first| first == "run-container") {
         return pawl_runner::init_main(arguments);
+    }
+    // A worker that evaluates policies: it needs nothing of what follows, and has it not to lose.
+    if arguments.peek().is_some_and(|first| first == pawl_policy::WORKER) {
+        return pawl_policy::worker_main();
     }
     // First thing, before anything can open a TLS connection: one provider for all of them.
     let installed = rustls::crypto::ring::default_provider().install_default();
@@ -157,6 +164,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
+        Command::Policy(args) => return runtime()?.block_on(policy::run(&args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
         Command::Container(args) => runtime()?.block_on(container::run(&args))?,

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod dag;
 pub mod deploy;
 pub mod failure;
+pub mod freeze;
 pub mod git;
 pub mod lifecycle;
 pub mod lock;

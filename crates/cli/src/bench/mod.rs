@@ -9,6 +9,7 @@
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
 //! | `process` | what did the server's process use? |
+//! | `policy` | how fast does policy answer, here and in a worker? |
 //! | `report` | how are the rows told? |
 //! | `git` | how fast does a push become concluded check runs, and what does that cost? |
 
@@ -18,6 +19,7 @@ mod client;
 mod deploy;
 mod git;
 mod load;
+mod policy;
 mod process;
 mod report;
 mod watchers;
@@ -43,6 +45,8 @@ enum What {
     Deploy(deploy::Args),
     /// Measure the audit ledger: appending, queries, verification.
     Audit(audit::Args),
+    /// Measure policy: evaluations of the built-in one, here and in worker processes.
+    Policy(policy::Args),
 }
 
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
@@ -52,6 +56,7 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         What::Audit(args) => one_thread()?.block_on(audit::run(args, say)),
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
         What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Policy(args) => crate::runtime()?.block_on(policy::run(args, say)),
         What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
 }

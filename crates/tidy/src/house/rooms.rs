@@ -1,7 +1,7 @@
 //! Who may know whom?
 //!
 //! ```text
-//! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, actions, runner, dashboard } ◀─ cli
+//! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, policy, actions, runner, dashboard } ◀─ cli
 //! apiserver: none of ours        sim: everything but cli        tidy: api, to print what it generates
 //! ```
 
@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
     room("engine", &["api", "machines"], &["apiserver"]),
     room("integrations", &["api", "machines", "engine"], &["apiserver"]),
     room("ledger", &["api", "machines", "engine"], &["apiserver"]),
+    room("policy", &["api", "machines", "engine"], &[]),
     room("actions", &["api", "machines", "engine"], &["apiserver"]),
     room("runner", &["api", "machines", "engine"], &["apiserver"]),
     room("dashboard", &["api", "machines", "engine"], &["apiserver"]),
@@ -38,6 +39,7 @@ const ROOMS: &[Room] = &[
             "engine",
             "integrations",
             "ledger",
+            "policy",
             "actions",
             "runner",
             "dashboard",
@@ -53,6 +55,7 @@ const ROOMS: &[Room] = &[
             "engine",
             "integrations",
             "ledger",
+            "policy",
             "actions",
             "runner",
             "dashboard",
