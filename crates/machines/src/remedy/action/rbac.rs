@@ -25,7 +25,36 @@ pub fn manifests(executor: &Executor, namespaces: &[String]) -> Vec<Value> {
     manifests
 }
 
-fn namespace(executor: &Executor) -> Value {
+/// What a controller reads to look at what actions work on: group, resource and verb.
+pub fn looking() -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut looking = vec![("", "namespaces", "get"), ("", "nodes", "list"), ("", "pods", "list")];
+    for action in Action::ALL {
+        for rule in definition(*action).facts().rules {
+            let verbs = rule.verbs.iter().filter(|verb| matches!(**verb, "get" | "list"));
+            let each =
+                verbs.flat_map(|verb| rule.resources.iter().map(|resource| (rule.group, *resource, *verb)));
+            looking.extend(each);
+        }
+    }
+    looking.sort_unstable();
+    looking.dedup();
+    looking
+}
+
+/// What a controller does where actions are carried out, and nowhere else: it tries them with tokens of their accounts.
+pub fn controlling(executor: &Executor, controller: &Value) -> [Value; 2] {
+    let metadata = json!({"name": "pawl", "namespace": executor.namespace,
+        "labels": {"app.kubernetes.io/part-of": "pawl"}});
+    let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}]);
+    [
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "pawl"}, "subjects": [controller]}),
+    ]
+}
+
+/// The namespace in which actions are carried out.
+pub fn namespace(executor: &Executor) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": executor.namespace, "labels": {
         "app.kubernetes.io/part-of": "pawl",
         "pod-security.kubernetes.io/enforce": "restricted",
