@@ -63,14 +63,13 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<ExitCo
     let report = match agree(args, &errand.order) {
         Err(problem) => Report::new(&uid, action, Outcome::Refused, problem),
         Ok(()) => {
-            let client = match &args.kubeconfig {
-                Some(path) => cluster::for_controllers(Some(path)).await?,
-                None => {
-                    let config =
-                        kube::Config::incluster().context("find the API server from inside the Pod")?;
-                    kube::Client::try_from(config)?
-                }
+            let mut config = match &args.kubeconfig {
+                Some(path) => cluster::config_for_controllers(Some(path)).await?,
+                None => kube::Config::incluster().context("find the API server from inside the Pod")?,
             };
+            // A budget's no is for the order to wait out, not for the client to ask again and again.
+            config.default_retry = false;
+            let client = kube::Client::try_from(config)?;
             let way = Way::new(Wire::new(client));
             let stopping = stop::requested()?;
             tokio::select! {
