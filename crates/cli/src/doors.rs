@@ -4,6 +4,8 @@ use pawl_api::meta;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::{cluster, deploy, git, remedy};
 
 /// What whoever runs the doors decides for everybody: the flags, the same wherever they run.
@@ -18,8 +20,24 @@ pub(crate) struct Choices {
 
 /// The machines of all doors, and of the locks they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
+    let executor = Executor { image: image.to_owned(), ..Executor::default() };
+    machines_with(system_namespace, image, choices, &executor)
+}
+
+/// The same, with what an operator chose for those who carry actions out.
+pub(crate) fn machines_with(
+    system_namespace: &str,
+    image: &str,
+    choices: &Choices,
+    executor: &Executor,
+) -> Vec<AnyMachine> {
     let deploy = deploy::machines_with(system_namespace, image);
-    let remedy = remedy::machines_with(system_namespace, choices.minimum_cooldown);
+    let actions = KubernetesExecutions {
+        system_namespace: system_namespace.to_owned(),
+        executor: executor.clone(),
+        ..KubernetesExecutions::default()
+    };
+    let remedy = remedy::machines_with(actions, choices.minimum_cooldown);
     let doors = git::machines(system_namespace).into_iter().chain(deploy).chain(remedy);
     doors.chain([AnyMachine::new(Reaper)]).collect()
 }

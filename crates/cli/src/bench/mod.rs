@@ -10,6 +10,7 @@
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
 //! | `process` | what did the server's process use? |
+//! | `policy` | how fast does policy answer, here and in a worker? |
 //! | `report` | how are the rows told? |
 //! | `git` | how fast does a push become concluded check runs, and what does that cost? |
 
@@ -19,6 +20,7 @@ mod client;
 mod deploy;
 mod git;
 mod load;
+mod policy;
 mod process;
 mod remedy;
 mod report;
@@ -47,6 +49,8 @@ enum What {
     Remedy(remedy::Args),
     /// Measure the audit ledger: appending, queries, verification.
     Audit(audit::Args),
+    /// Measure policy: evaluations of the built-in one, here and in worker processes.
+    Policy(policy::Args),
 }
 
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
@@ -57,6 +61,7 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
         What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
         What::Remedy(args) => crate::runtime()?.block_on(remedy::run(args, say)),
+        What::Policy(args) => crate::runtime()?.block_on(policy::run(args, say)),
         What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }
 }

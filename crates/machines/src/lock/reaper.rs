@@ -12,9 +12,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
 use pawl_api::meta::Kind;
-use pawl_api::pawl::labels::OWNER_UID;
+use pawl_api::pawl::labels::{OWNER_KIND, OWNER_UID};
 use pawl_api::remedy::annotations::EXECUTION;
-use pawl_api::remedy::workflow_execution;
+use pawl_api::remedy::{kubernetes_execution, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
 
 use super::{Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, reap, target_hash};
@@ -26,7 +26,8 @@ use crate::plan::Plan;
 use crate::view::{Input, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
-const UNITS: [Kind; 3] = [workflow::KIND, workflow_execution::KIND, deploy_item::KIND];
+const UNITS: [Kind; 4] =
+    [workflow::KIND, workflow_execution::KIND, kubernetes_execution::KIND, deploy_item::KIND];
 
 /// Frees the locks of units that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +55,7 @@ impl Machine for Reaper {
                 Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
                 Watch::other(workflow_execution::KIND, of_a_unit_that_goes),
+                Watch::other(kubernetes_execution::KIND, of_a_unit_that_goes),
                 Watch::other(deploy_item::KIND, of_a_unit_that_goes),
                 Watch::other(JOB, of_a_run_without_its_unit),
                 Watch::other(PIPELINE_RUN, of_a_run_without_its_unit),
@@ -162,7 +164,8 @@ fn unit_of(run: &Object) -> Option<Reference> {
     }
     let (namespace, name) = run.annotation(EXECUTION)?.split_once('/')?;
     let uid = run.label(OWNER_UID)?.to_owned();
-    Some(Reference { kind: workflow_execution::KIND, key: Key::new(Some(namespace), name), uid })
+    let kind = UNITS.into_iter().find(|kind| run.label(OWNER_KIND) == Some(&kind.kind))?;
+    Some(Reference { kind, key: Key::new(Some(namespace), name), uid })
 }
 
 fn locks_of(view: &dyn View, uid: &str) -> Vec<Key> {
