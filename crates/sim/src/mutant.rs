@@ -99,8 +99,8 @@ pub const ALL: &[Mutant] = &[
     },
     Mutant {
         name: "UID precondition",
-        scenario: "workflow-namesake",
-        from: 1235,
+        scenario: "statefulset-update",
+        from: 1,
         guards: || without(|guards| guards.applying.uid_precondition = false),
     },
     Mutant {

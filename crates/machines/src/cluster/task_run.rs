@@ -318,7 +318,12 @@ impl Round<'_> {
                 if let (Known::Task { spec, .. }, Ok(pod)) = (&self.observed.task, pod.parse::<Pod>()) {
                     // The status that said so may have been lost.
                     self.keep(spec);
-                    self.status.steps = Sight::new(&pod, spec).states(self.now);
+                    let sight = Sight::new(&pod, spec);
+                    let recorded = std::mem::replace(&mut self.status.steps, sight.states(self.now));
+                    if recorded.is_empty() && !self.status.steps.is_empty() {
+                        // Nobody can tell the steps of a Pod that is gone: they are recorded before it is ended.
+                        return self.tell(&sight.progress());
+                    }
                 }
             }
             // What is not seen may be there all the same: then it is to be seen first.
@@ -409,10 +414,11 @@ pub(super) fn bad_params(task: &str, problem: &Problem) -> String {
     format!("invalid input params for task {task}: {what}")
 }
 
+/// Only as it was seen: a Pod that has ended meanwhile keeps its logs.
 fn delete(pod: &Arc<Object>) -> Step {
     Step::Delete {
         target: pod.reference(),
-        resource_version: None,
+        resource_version: Some(pod.resource_version().to_owned()),
         propagation: Propagation::Background,
         only_if_gone: vec![],
     }

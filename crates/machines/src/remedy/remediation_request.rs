@@ -139,7 +139,7 @@ impl Machine for RemediationRequests {
 
 fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
     if report.is_over() {
-        return ending::finished(observed, &report);
+        return ending::finished(observed, report);
     }
     if let Some(by) = observed.me.annotation(annotations::CANCEL) {
         let why = by.trim();

@@ -217,7 +217,7 @@ fn requests() -> Vec<Scenario> {
         scenario(
             "remedy-request-kept",
             "after its retention a request goes with all it made",
-            || vec![home(), remediation(json!([step("a", "exit:0", &[])]), json!({"retention": "1h"}))],
+            || vec![home(), remediation(json!([step("a", "exit:0", &[])]), json!({"retention": "20m"}))],
             |ground| {
                 fair(ground)?;
                 match ground.all(&REQUEST).count() + ground.all(&EXECUTION).count() + ground.all(&JOB).count()

@@ -60,3 +60,26 @@ fn a_ref_that_is_back_before_its_branch_noticed_runs_again() {
 fn a_check_that_is_opened_again_is_concluded_again_though_the_status_that_said_so_was_lost() {
     keeps(Simulator::Inner, "git-rerequested", 6);
 }
+
+#[test]
+fn a_pod_that_ended_while_its_task_run_was_stopped_keeps_its_end() {
+    keeps(Simulator::Inner, "pipeline-cancel", 2);
+    keeps(Simulator::Inner, "pipeline-cancel", 122);
+    keeps(Simulator::Outer, "pipeline", 6);
+}
+
+#[test]
+fn the_steps_of_a_task_run_are_recorded_before_its_pod_is_ended() {
+    keeps(Simulator::Inner, "pipeline-cancel", 39);
+}
+
+#[test]
+fn an_execution_that_has_ended_meanwhile_is_not_told_to_stop() {
+    keeps(Simulator::Inner, "remedy-request", 3);
+    keeps(Simulator::Outer, "remedy-request", 6);
+}
+
+#[test]
+fn a_request_that_is_over_still_tells_how_what_it_cancelled_ended() {
+    keeps(Simulator::Inner, "remedy-request-late", 27);
+}

@@ -17,8 +17,9 @@ use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
 /// How long a deleted request waits for its executions to go (I5): what each of them waits for its run, and a little.
 const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
 
-/// It stays as it ended. What was still running is cancelled, also where that was lost; after its retention it goes.
-pub(super) fn finished(observed: &Observed, report: &Report<'_>) -> Plan<RemediationRequestStatus> {
+/// It stays as it ended. What was still running is cancelled, also where that was lost, and its end is told; after its
+/// retention it goes.
+pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<RemediationRequestStatus> {
     let stop = cancel(observed, "the RemediationRequest is over");
     if !stop.is_empty() {
         return Plan { steps: stop, ..Plan::rest() };
@@ -26,7 +27,7 @@ pub(super) fn finished(observed: &Observed, report: &Report<'_>) -> Plan<Remedia
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
     let kept = later(ended, observed.request.spec.retention.get());
     if report.now < kept {
-        return Plan::rest().wake_at(kept);
+        return Plan::rest().status(report.status).wake_at(kept);
     }
     Plan::step(Step::Delete {
         target: observed.me.reference(),

@@ -30,10 +30,15 @@ impl<'a> Report<'a> {
     pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
         let mut status = observed.request.status.clone().unwrap_or_default();
         status.observed_generation = observed.me.meta().generation;
-        if !status.overall_phase.is_some_and(RemediationPhase::is_terminal) {
-            let before = std::mem::take(&mut status.steps);
-            status.steps = observed.steps.iter().map(|step| told(observed, step, &before)).collect();
-        }
+        let over = status.overall_phase.is_some_and(RemediationPhase::is_terminal);
+        let before = std::mem::take(&mut status.steps);
+        let steps = observed.steps.iter().filter_map(|step| {
+            let known = before.iter().find(|known| known.name == step.step.name);
+            // What was cancelled ends after the request did: that is told still. Nothing else is told anew.
+            let settled = step.child.is_none() || known.is_some_and(|known| known.completed_at.is_some());
+            if over && settled { known.cloned() } else { Some(told(observed, step, &before)) }
+        });
+        status.steps = steps.collect();
         Self { observed, now, status }
     }
 
