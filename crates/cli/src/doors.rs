@@ -2,6 +2,7 @@
 
 use pawl_api::meta;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
+use pawl_machines::freeze::Freezes;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
@@ -18,7 +19,7 @@ pub(crate) struct Choices {
     minimum_cooldown: meta::Duration,
 }
 
-/// The machines of all doors, and of the locks they share: they run against any Kubernetes. `image` is Pawl's own.
+/// The machines of all doors, and of the locks and Freezes they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
     let executor = Executor { image: image.to_owned(), ..Executor::default() };
     machines_with(system_namespace, image, choices, &executor)
@@ -39,7 +40,7 @@ pub(crate) fn machines_with(
     };
     let remedy = remedy::machines_with(actions, choices.minimum_cooldown);
     let doors = git::machines(system_namespace).into_iter().chain(deploy).chain(remedy);
-    doors.chain([AnyMachine::new(Reaper)]).collect()
+    doors.chain([AnyMachine::new(Reaper), AnyMachine::new(Freezes)]).collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.
