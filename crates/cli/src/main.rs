@@ -1,5 +1,6 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod act;
 mod audit;
 mod audit_keeping;
 mod bench;
@@ -18,7 +19,9 @@ mod loopback;
 mod match_paths;
 mod operate;
 mod operator;
+mod policy;
 mod ports;
+mod rbac;
 mod run;
 mod sim;
 mod stop;
@@ -79,6 +82,10 @@ enum Command {
     /// Print the paths that a template's pattern matches.
     Match(match_paths::Args),
     Run(run::Args),
+    /// Ask policies, and compare what they say with fixtures.
+    Policy(policy::Args),
+    /// Print what a cluster needs so that actions can be carried out with no more rights than each needs.
+    Rbac(rbac::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -86,6 +93,9 @@ enum Command {
     /// Run beside the image of a container item: for Pods that Pawl makes.
     #[command(hide = true)]
     Container(container::Args),
+    /// Carry out the action of a KubernetesExecution: for Pods that Pawl makes.
+    #[command(hide = true)]
+    Act(act::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +124,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.peek().is_some_and(|first| first == "run-container") {
         return pawl_runner::init_main(arguments);
+    }
+    // A worker that evaluates policies: it needs nothing of what follows, and has it not to lose.
+    if arguments.peek().is_some_and(|first| first == pawl_policy::WORKER) {
+        return pawl_policy::worker_main();
     }
     // First thing, before anything can open a TLS connection: one provider for all of them.
     let installed = rustls::crypto::ring::default_provider().install_default();
@@ -157,8 +171,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Match(args) => return match_paths::run(&args, &mut std::io::stdin(), &mut Stdout),
         Command::Run(args) => return runtime()?.block_on(run::run(args, &mut Stdout)),
+        Command::Policy(args) => return runtime()?.block_on(policy::run(&args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
+        Command::Rbac(args) => rbac::run(&args, &mut Stdout)?,
+        Command::Act(args) => return runtime()?.block_on(act::run(&args, &mut Stdout)),
         Command::Container(args) => runtime()?.block_on(container::run(&args))?,
     }
     Ok(ExitCode::SUCCESS)

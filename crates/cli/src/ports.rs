@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_actions::way::Door;
 use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
@@ -11,6 +12,8 @@ use pawl_integrations::github::transport::Transport;
 use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_policy::Workers;
 
 use crate::bundles::Bundles;
 
@@ -27,6 +30,10 @@ pub(crate) struct Ports {
     cluster: cluster::Port,
     logs: logs::Port,
     bundles: Option<Bundles>,
+    /// None where this executable cannot be found, to be started as a worker.
+    policy: Option<Arc<pawl_policy::Port>>,
+    /// None where nobody lets ServiceAccounts in.
+    actions: Option<pawl_actions::Port>,
 }
 
 impl Ports {
@@ -37,7 +44,21 @@ impl Ports {
         let secrets: Arc<dyn github::Secrets> = Arc::new(wire.clone());
         let github = Arc::new(github::Port::new(Arc::clone(&secrets), transport, Arc::clone(&clock)));
         let cluster = cluster::Port::new(wire.clone(), Arc::clone(&secrets), clock);
-        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None }
+        let policy = match Workers::own() {
+            Ok(workers) => Some(Arc::new(pawl_policy::Port::new(Arc::new(workers)))),
+            Err(error) => {
+                tracing::warn!(%error, "policies cannot be evaluated: this executable is not found");
+                None
+            }
+        };
+        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None, policy, actions: None }
+    }
+
+    /// With a way for the ServiceAccounts of actions into the cluster to which `client` leads.
+    pub(crate) fn acting(self, client: &kube::Client, door: Door, executor: Executor) -> Self {
+        let own = Wire::new(client.clone());
+        let actions = Some(pawl_actions::Port::new(own, door, executor, Arc::new(SystemClock)));
+        Self { actions, ..self }
     }
 
     /// Those of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
@@ -49,16 +70,22 @@ impl Ports {
         Ok(Self { cluster, bundles: Some(bundles), ..self })
     }
 
-    /// Shows in the loop's own metrics what each Repository costs at GitHub.
+    /// Shows in the loop's own metrics what each Repository costs at GitHub, and what policies said.
     pub(crate) fn measure(&self, metrics: &Metrics) {
         let github = Arc::clone(&self.github);
         metrics.with_registry(|registry| registry.register_collector(Box::new(github)));
+        if let Some(policy) = self.policy.clone() {
+            metrics.with_registry(|registry| registry.register_collector(Box::new(policy)));
+        }
     }
 }
 
 impl Outside for Ports {
     fn begin(&self) {
         self.github.begin();
+        if let Some(policy) = &self.policy {
+            policy.begin();
+        }
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
@@ -70,7 +97,14 @@ impl Outside for Ports {
                 Some(bundles) => bundles.call(call),
                 None => Nobody.call(call),
             },
-            Call::Action(_) | Call::Safety(_) => Nobody.call(call),
+            Call::Safety(_) => match &self.policy {
+                Some(policy) => policy.call(call),
+                None => Nobody.call(call),
+            },
+            Call::Action(_) => match &self.actions {
+                Some(actions) => actions.call(call),
+                None => Nobody.call(call),
+            },
         }
     }
 }

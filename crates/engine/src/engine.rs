@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::caches::{Caches, Change, Scope, Standing};
+use crate::census::Census;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::discovery::CRD;
 use crate::error::Error;
@@ -397,7 +398,10 @@ impl Builder {
             ready: watch::Sender::new(false),
             running: AtomicBool::new(false),
         };
-        Ok(Engine { core: Arc::new(core), settings: Arc::new(settings) })
+        let core = Arc::new(core);
+        let census = Census::of(&core);
+        core.metrics.with_registry(|registry| registry.register_collector(Box::new(census)));
+        Ok(Engine { core, settings: Arc::new(settings) })
     }
 }
 

@@ -29,6 +29,9 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
     /// What there is to say of the object of this UID.
     fn standing(&self, uid: &str) -> Standing;
 
+    /// How many entries are not stored yet.
+    fn backlog(&self) -> usize;
+
     /// Moves when standings may have changed.
     fn changes(&self) -> watch::Receiver<Changes>;
 }
@@ -59,6 +62,10 @@ impl Ledger for Unkept {
 
     fn standing(&self, _: &str) -> Standing {
         Standing::Recorded
+    }
+
+    fn backlog(&self) -> usize {
+        0
     }
 
     fn changes(&self) -> watch::Receiver<Changes> {

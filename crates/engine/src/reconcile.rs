@@ -34,6 +34,7 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::expectations::{self, caught_up};
 use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
+use crate::outcomes::Outcomes;
 use crate::queue::{Taken, Verdict, Work};
 use crate::report::{self, Ended, Report};
 
@@ -168,7 +169,7 @@ impl Core {
             }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
-            let moves = report::phase_change(machine, &me, plan.status.as_ref());
+            let outcomes = Outcomes::of(machine, &me, plan.status.as_ref(), self.time.wall());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -181,9 +182,7 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
-                if let Some(labels) = &moves {
-                    self.metrics.phase_changes.get_or_create(labels).inc();
-                }
+                outcomes.count(&self.metrics);
                 if asks.is_empty() {
                     return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
                 }

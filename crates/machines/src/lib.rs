@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod dag;
 pub mod deploy;
 pub mod failure;
+pub mod freeze;
 pub mod git;
 pub mod lifecycle;
 pub mod lock;
@@ -24,3 +25,4 @@ pub mod story;
 #[cfg(test)]
 mod testing;
 pub mod view;
+mod yaml;

@@ -24,6 +24,7 @@ use crate::object::{Key, Object, Reference, Spot};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::view::View;
 
+pub mod acts;
 pub mod reaper;
 
 pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);

@@ -20,6 +20,15 @@ use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, sche
 pub const KIND: Kind =
     Kind::of(super::ACTION_GROUP, super::VERSION, "KubernetesExecution", "kubernetesexecutions", true);
 
+/// Whether it ended well; `Unknown` until it has ended.
+pub const SUCCEEDED: &str = "Succeeded";
+
+/// Whether the API server checks that approvers are who they say. Where it does not, approvals do not count.
+pub const APPROVERS_VERIFIED: &str = "ApproversVerified";
+
+/// What was approved moved before it was done; the message says what. Approvals of before no longer count.
+pub const APPROVALS_OUTDATED: &str = "ApprovalsOutdated";
+
 /// The tail of a pod's log that is kept (I6).
 pub const MAX_POD_LOG_BYTES: usize = 16 * 1024;
 /// As much of a diff as of a log.
@@ -131,6 +140,12 @@ pub fn job_name(execution_uid: &str, attempt: i32) -> String {
     format!("ke-{}", names::hash(&[execution_uid, &attempt.to_string()], 10))
 }
 
+/// What the execution is called that takes another one back, in the n-th attempt (I1).
+pub fn rollback_name(execution: &str, execution_uid: &str, attempt: i32) -> String {
+    let parts = [execution_uid, "rollback", &attempt.to_string()];
+    names::child(&format!("{execution}-rollback"), &parts, 10, names::MAX_LABEL)
+}
+
 /// What the Secret is called that holds what is needed to take the change back (I4).
 pub fn undo_name(execution_uid: &str) -> String {
     names::subdomain(&format!("pawl-undo-{execution_uid}"))
@@ -170,6 +185,8 @@ impl Phase for KubernetesExecutionPhase {
         (Self::Validated, Self::Failed),
         (Self::WaitingApproval, Self::Executing),
         (Self::WaitingApproval, Self::Failed),
+        // What was approved moved before anything was started.
+        (Self::Executing, Self::WaitingApproval),
         (Self::Executing, Self::RollbackReady),
         (Self::Executing, Self::Completed),
         (Self::Executing, Self::Failed),
@@ -232,6 +249,10 @@ pub struct KubernetesExecutionStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub approval_digest: Option<String>,
+    /// The digest of the fields of the target that the action reads or writes, as they were last looked at before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub target_digest: Option<String>,
     /// What each step of the validation found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_results: Option<ValidationResults>,
@@ -493,7 +514,11 @@ pub struct RollbackInformation {
     /// The immutable Secret with what is needed to take it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo_ref: Option<UndoRef>,
-    /// The execution that took it back.
+    /// The digest of those fields of the target after the change: where it is another by now, it is not taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub changed_digest: Option<String>,
+    /// The execution that takes it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub rolled_back_by: Option<String>,

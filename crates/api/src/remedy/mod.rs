@@ -49,16 +49,18 @@ pub mod labels {
     pub const STEP: &str = "kubernaut.io/step";
     /// On a RemediationRequest: the fingerprint of the alert it is about.
     pub const FINGERPRINT: &str = "kubernaut.io/signal-fingerprint";
+    /// On a KubernetesExecution: the UID of the one whose change it takes back.
+    pub const ROLLBACK_OF: &str = "pawl.dev/rollback-of-uid";
 }
 
 pub mod annotations {
-    /// On a KubernetesExecution: the one whose change it takes back.
+    /// On a KubernetesExecution: the name of the one, in the same namespace, whose change it takes back.
     pub const ROLLBACK_OF: &str = "pawl.dev/rollback-of";
     /// On a KubernetesExecution: a person or parent says that no rollback will be wanted.
     pub const FINALIZE: &str = "pawl.dev/finalize";
-    /// On a RemediationRequest or WorkflowExecution: stop, with the reason as value.
+    /// On a RemediationRequest, WorkflowExecution or KubernetesExecution: stop, with the reason as value.
     pub const CANCEL: &str = "pawl.dev/cancel";
-    /// On the run of a WorkflowExecution and on its Pods: `namespace/name` of the execution, in full.
+    /// On the run of an execution and on its Pods: `namespace/name` of the execution, in full.
     pub const EXECUTION: &str = "pawl.dev/execution";
     /// On the Lease of a target, as JSON: what it remembers of the workflows that were run on it.
     pub const MEMORY: &str = "pawl.dev/remedies";

@@ -1,4 +1,4 @@
-//! When is it next time, by five fields of cron: minute, hour, day of month, month, day of week, in UTC?
+//! When is it next time, by five fields of cron: minute, hour, day of month, month, day of week?
 //!
 //! `*`, numbers, ranges `1-5`, steps `*/15` and `8-18/2`, lists of these. Sunday is 0 or 7. As cron has it, where both days
 //! are restricted, either will do.
@@ -9,6 +9,8 @@ use jiff::{Timestamp, ToSpan};
 
 /// Days that are looked at: the 29th of February may be eight years away.
 const MAX_DAYS: usize = 366 * 9;
+/// Times that may come again when clocks are put back: every minute of an hour, or of a day where a date came twice.
+const MAX_REPEATED: usize = 24 * 60 + 1;
 
 /// A schedule that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +53,34 @@ impl Schedule {
 
     /// The first moment after this one; `None` if there is none in sight.
     pub(crate) fn after(&self, moment: Timestamp) -> Option<Timestamp> {
-        let from = moment.to_zoned(TimeZone::UTC).datetime();
+        self.after_in(moment, &TimeZone::UTC)
+    }
+
+    /// The same for fields that mean the clocks of a time zone. What falls into an hour that is skipped comes when the
+    /// clocks are put forward; what falls into an hour that comes twice comes the first time.
+    pub(crate) fn after_in(&self, moment: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let mut from = moment.to_zoned(zone.clone()).datetime();
+        for _ in 0..MAX_REPEATED {
+            let found = self.next(from)?;
+            let at = found.to_zoned(zone.clone()).ok()?.timestamp();
+            if at > moment {
+                return Some(at);
+            }
+            // Clocks were put back: this has been already.
+            from = found;
+        }
+        None
+    }
+
+    /// The first time of the clock after this one.
+    fn next(&self, from: DateTime) -> Option<DateTime> {
         let first = from.checked_add(1.minute()).ok()?.with().second(0).subsec_nanosecond(0).build().ok()?;
         let mut date = first.date();
         for _ in 0..MAX_DAYS {
             if self.is_day(date) {
                 let start = if date == first.date() { first } else { date.to_datetime(time(0, 0, 0, 0)) };
                 if let Some(found) = self.within(start) {
-                    return found.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+                    return Some(found);
                 }
             }
             date = date.tomorrow().ok()?;

@@ -6,7 +6,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pawl_api::k8s::CONFIG_MAP;
 use pawl_api::meta::Duration;
+use pawl_api::pawl::labels;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::view::View;
+
+/// What the label of a policy says.
+pub const SAFETY: &str = "safety";
 
 /// The policies that hold, as they stand in ConfigMaps; none: the built-in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +25,37 @@ pub struct Policies {
     pub modules: Arc<[(String, String)]>,
     /// Of all of the above; empty where there are none.
     pub digest: String,
+}
+
+impl Policies {
+    /// Modules by name, in the order of their names.
+    pub fn of(mut modules: Vec<(String, String)>) -> Self {
+        if modules.is_empty() {
+            return Self::default();
+        }
+        modules.sort();
+        let mut hash = Sha256::new();
+        for part in modules.iter().flat_map(|(name, text)| [name, text]) {
+            // Lengths first: no two sets read alike.
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+        Self { modules: modules.into(), digest: format!("sha256:{}", hex::encode(hash.finalize())) }
+    }
+
+    /// Every entry of the ConfigMaps in Pawl's namespace that are labelled as policies: the watch on ConfigMaps must be
+    /// `by_labels(&[labels::POLICY])`.
+    pub fn observe(view: &dyn View, system_namespace: &str) -> Self {
+        let found = view.labelled(&CONFIG_MAP, labels::POLICY, SAFETY);
+        let ours = found.iter().filter(|map| map.namespace() == Some(system_namespace) && !map.is_deleting());
+        let entries = ours.flat_map(|map| {
+            let data = map.raw().get("data").and_then(Value::as_object).into_iter().flatten();
+            data.filter_map(move |(key, text)| {
+                Some((format!("{}/{key}", map.name()), text.as_str()?.to_owned()))
+            })
+        });
+        Self::of(entries.collect())
+    }
 }
 
 /// Something to be evaluated. Inputs are JSON text with members in the order of their names, and hold no secret (I6).
@@ -46,7 +87,7 @@ pub struct Verdict {
     pub outdated: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     pub allow: bool,
     pub deny: Vec<String>,
@@ -57,10 +98,12 @@ pub struct Decision {
     pub approver_count: u32,
     pub approval_timeout: Option<Duration>,
     pub risk: Option<String>,
+    /// `allow_gitops`: also what Argo CD or Flux manages may be changed. Nothing but this word allows it.
+    pub allow_gitops: bool,
 }
 
 /// What a condition says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Held {
     Yes {
         message: Option<String>,
@@ -78,5 +121,46 @@ impl fmt::Display for Question {
             Self::Safety { .. } => "ask policy",
             Self::Condition { .. } => "evaluate a condition",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::World;
+    use serde_json::json;
+
+    fn map(namespace: &str, name: &str, label: &str, data: &Value) -> (pawl_api::meta::Kind, Value) {
+        let metadata = json!({"namespace": namespace, "name": name, "labels": {labels::POLICY: label}});
+        (CONFIG_MAP, json!({"metadata": metadata, "data": data}))
+    }
+
+    fn observed(maps: Vec<(pawl_api::meta::Kind, Value)>) -> Policies {
+        Policies::observe(&World::of(maps).unwrap(), "pawl-system")
+    }
+
+    #[test]
+    fn policies_are_the_labelled_config_maps_of_pawls_own_namespace() {
+        let policies = observed(vec![
+            map("pawl-system", "b", "safety", &json!({"z.rego": "z", "a.rego": "a"})),
+            map("pawl-system", "a", "safety", &json!({"a.rego": "first"})),
+            map("pawl-system", "c", "other", &json!({"a.rego": "no policy"})),
+            map("team", "d", "safety", &json!({"a.rego": "anybody could write this"})),
+            map("pawl-system", "e", "safety", &Value::Null),
+        ]);
+        let names: Vec<&str> = policies.modules.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a/a.rego", "b/a.rego", "b/z.rego"]);
+    }
+
+    #[test]
+    fn the_digest_moves_with_every_letter_and_is_empty_for_none() {
+        let of = |text: &str| observed(vec![map("pawl-system", "a", "safety", &json!({"k": text}))]).digest;
+        assert_ne!(of("x"), of("y"));
+        assert_eq!(of("x"), of("x"));
+        assert_eq!(observed(vec![]), Policies::default());
+        let two = |a: &str, b: &str| {
+            Policies::of(vec![("n".to_owned(), a.to_owned()), ("m".to_owned(), b.to_owned())]).digest
+        };
+        assert_ne!(two("ab", "c"), two("a", "bc"));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! finalizer ─▶ finished?   ─yes─▶ it stays finished (I2); its lock goes when its run is over
 //!              cancelled?  ─yes─▶ its run is stopped
-//!              no run yet  ─────▶ validate ▸ engine ▸ power ▸ what the target remembers ▸ the target's lock
+//!              no run yet  ─────▶ validate ▸ engine ▸ power ▸ no Freeze holds ▸ what the target remembers ▸ the target's lock
 //!                                 ▸ the run is made, of a name that follows from the execution (I1), and held
 //!              a held run  ─────▶ its UID is recorded: Running; then, and only then, it is let go
 //!              a run       ─────▶ followed by its watch to its end, or to the deadline, which cancels it
@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
+use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
 use pawl_api::remedy::workflow_execution::{self, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE};
@@ -32,10 +33,12 @@ use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
 use serde_json::json;
 
 use super::memory::{Remembered, Verdict};
+use super::power::{self, NotAllowed};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
 use crate::failure;
+use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -57,7 +60,6 @@ use failure_details::Failure;
 use locking::{Busy, Locks, Turn};
 use report::Report;
 use run::{Run, Standing};
-use validate::NotAllowed;
 
 /// How long a container of a Job may fail to start before the run fails: longer than a registry's hiccup.
 const START_LIMIT: Duration = Duration::from_mins(5);
@@ -93,6 +95,8 @@ pub struct Observed {
     /// Whether its engine's kind is served.
     served: Served,
     power: Result<(), NotAllowed>,
+    /// The Freezes that select it.
+    freezes: Selecting,
     /// What is there under the name of its run, whoever made it.
     run: Option<Run>,
     tasks: Vec<Arc<TaskRun>>,
@@ -123,6 +127,8 @@ impl Machine for WorkflowExecutions {
                 Watch::other(POD, wakes::of_the_execution),
                 Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+                // Who is frozen is skipped: nobody waits for the end of one.
+                freeze::watch(|_, _| Vec::new()),
             ],
             finalizer: Some(finalizers::WORKFLOW_EXECUTION),
             phases: Some(Table::of::<WorkflowExecutionPhase>(workflow_execution::KIND, ["status", "phase"])),
@@ -155,7 +161,14 @@ impl Machine for WorkflowExecutions {
         };
         Observed {
             served: view.serves(&kind),
-            power: validate::power(view, &self.system_namespace, &me, spec, known),
+            power: power::power(
+                view,
+                &self.system_namespace,
+                &me,
+                known,
+                spec.execution_config.namespace.as_deref(),
+            ),
+            freezes: Selecting::observe(view, &me, Door::Remedy, known),
             tasks: owned(&TASK_RUN).iter().filter_map(|task| task.parse().ok()).collect(),
             pods: if spec.engine == Engine::Job { owned(&POD) } else { Vec::new() },
             left_behind: !owned(&run::actors(spec.engine)).is_empty(),
@@ -226,6 +239,10 @@ impl WorkflowExecutions {
         }
         if let Err(not_allowed) = &observed.power {
             return forbidden(report, not_allowed);
+        }
+        let standing = observed.freezes.standing(now);
+        if let freeze::Standing::Frozen(hold) = &standing {
+            return frozen(report, &standing, hold);
         }
         if let Some(failure) = &observed.lock_refused {
             let at = later(now, REFUSED_RETRY);
@@ -322,6 +339,22 @@ fn forbidden(report: Report<'_>, not_allowed: &NotAllowed) -> Plan<WorkflowExecu
     plan
 }
 
+/// A Freeze holds: whoever asked decides what then.
+fn frozen(
+    mut report: Report<'_>,
+    standing: &freeze::Standing,
+    hold: &freeze::Hold,
+) -> Plan<WorkflowExecutionStatus> {
+    report.status.next_allowed_execution = hold.until.map(Time);
+    report.condition(standing.condition());
+    let message = hold.to_string();
+    let gate = Gate::stopped(GateName::Freeze, Reason::Frozen, &message, hold.would_change());
+    let details = SkipDetails { message, ..SkipDetails::default() };
+    let mut plan = report.skips(Reason::Frozen, details).gate(gate);
+    plan.steps.extend(hold.still_so());
+    plan
+}
+
 /// What the target remembers says no.
 fn too_soon(
     observed: &Observed,
@@ -389,7 +422,7 @@ fn too_soon(
         plan = plan.note(Note::normal(Reason::CooldownActive, message));
     }
     // A cache that lags must not skip anybody.
-    plan.steps.extend(observed.locks.own().map(validate::unchanged));
+    plan.steps.extend(observed.locks.own().map(power::unchanged));
     plan
 }
 
@@ -402,7 +435,7 @@ fn busy(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowExecutionStatus> {
     let details = SkipDetails { message, conflicting_workflow: Some(conflict), ..SkipDetails::default() };
     let mut plan = report.skips(Reason::ResourceBusy, details).gate(gate);
     // A cache that lags must not skip anybody.
-    plan.steps.extend(lease.as_ref().map(validate::unchanged));
+    plan.steps.extend(lease.as_ref().map(power::unchanged));
     plan.steps.extend(give_back);
     plan
 }
@@ -460,14 +493,14 @@ fn timed_out(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<Workflo
 fn foreign(report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     let message = format!("{} exists and belongs to somebody else", run.object().reference());
     let mut plan = report.fails(&Failure::plain(Reason::PipelineRunCreationFailed, message, false));
-    plan.steps.insert(0, validate::unchanged(run.object()));
+    plan.steps.insert(0, power::unchanged(run.object()));
     plan
 }
 
 /// The run that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
 fn another(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     if run.is_held() && !run.object().is_deleting() {
-        return Plan::step(validate::unchanged(run.object())).then(run.remove());
+        return Plan::step(power::unchanged(run.object())).then(run.remove());
     }
     vanished(observed, report)
 }

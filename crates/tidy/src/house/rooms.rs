@@ -1,8 +1,8 @@
 //! Who may know whom?
 //!
 //! ```text
-//! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, actions, runner, dashboard } ◀─ cli
-//! apiserver: none of ours        sim: everything but cli        tidy: api, to print what it generates
+//! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, policy, actions, runner, dashboard } ◀─ cli
+//! apiserver: none of ours        sim: everything but cli        tidy: api, machines, to print what it generates
 //! ```
 
 use crate::{Dependency, Finding, Package, Use};
@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
     room("engine", &["api", "machines"], &["apiserver"]),
     room("integrations", &["api", "machines", "engine"], &["apiserver"]),
     room("ledger", &["api", "machines", "engine"], &["apiserver"]),
+    room("policy", &["api", "machines", "engine"], &[]),
     room("actions", &["api", "machines", "engine"], &["apiserver"]),
     room("runner", &["api", "machines", "engine"], &["apiserver"]),
     room("dashboard", &["api", "machines", "engine"], &["apiserver"]),
@@ -38,6 +39,7 @@ const ROOMS: &[Room] = &[
             "engine",
             "integrations",
             "ledger",
+            "policy",
             "actions",
             "runner",
             "dashboard",
@@ -53,6 +55,7 @@ const ROOMS: &[Room] = &[
             "engine",
             "integrations",
             "ledger",
+            "policy",
             "actions",
             "runner",
             "dashboard",
@@ -61,7 +64,7 @@ const ROOMS: &[Room] = &[
         ],
         &[],
     ),
-    room("tidy", &["api"], &[]),
+    room("tidy", &["api", "machines"], &[]),
 ];
 
 const WHY_EDGES: &str = "a room that cannot see another cannot lean on it: decisions stay free of IO, the API server \

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = cluster::for_controllers(Some(&args.kubeconfig)).await?;
     let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client)
-        .machines(doors::machines(SYSTEM, OWN_IMAGE))
+        .machines(doors::machines(SYSTEM, OWN_IMAGE, &doors::Choices::default()))
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
         .build()?;
     ports.measure(engine.metrics());
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
 /// The child, seen from its parent.
 #[derive(Debug)]
-pub(super) struct Controllers {
+pub(in crate::bench) struct Controllers {
     child: Child,
     process: Process,
     address: String,
@@ -76,16 +76,16 @@ pub(super) struct Controllers {
 
 /// What the controllers have done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(in crate::bench) struct Done {
     /// Requests that plans have made, by who made them, how, and what came of it.
-    pub(super) requests: BTreeMap<(String, String, String), u64>,
+    pub(in crate::bench) requests: BTreeMap<(String, String, String), u64>,
     /// Looks at objects, by who looked and what came of it.
-    pub(super) looks: BTreeMap<(String, String), u64>,
+    pub(in crate::bench) looks: BTreeMap<(String, String), u64>,
 }
 
 impl Controllers {
     /// Starts the child and waits until it has seen everything.
-    pub(super) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
         let flags = ["bench", "controllers", "--kubeconfig"].map(OsStr::new);
         Self::spawn(flags.into_iter().chain([kubeconfig.as_os_str()]), |line| Some(line)).await
     }
@@ -125,12 +125,12 @@ impl Controllers {
         bail!("the controllers ended before they were ready: {}", child.wait().await?)
     }
 
-    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(in crate::bench) fn usage(&self) -> anyhow::Result<Usage> {
         self.process.usage().context("the controllers")
     }
 
     /// What its own counters say.
-    pub(super) async fn done(&self) -> anyhow::Result<Done> {
+    pub(in crate::bench) async fn done(&self) -> anyhow::Result<Done> {
         let answer = loopback::ask(&self.address, "/metrics", None).await.context("the controllers")?;
         Ok(Done::read(&answer))
     }
@@ -141,7 +141,7 @@ impl Controllers {
     }
 
     /// Ends the child as a person would.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
         if status.success() { Ok(()) } else { bail!("the controllers ended with {status}") }
@@ -161,16 +161,16 @@ impl Done {
     }
 
     /// What came after `before`.
-    pub(super) fn since(&self, before: &Self) -> Self {
+    pub(in crate::bench) fn since(&self, before: &Self) -> Self {
         Self { requests: since(&self.requests, &before.requests), looks: since(&self.looks, &before.looks) }
     }
 
     /// All that asked for a change, whether or not it was made.
-    pub(super) fn writes(&self) -> u64 {
+    pub(in crate::bench) fn writes(&self) -> u64 {
         self.sum(|method| method != "GET")
     }
 
-    pub(super) fn reads(&self) -> u64 {
+    pub(in crate::bench) fn reads(&self) -> u64 {
         self.sum(|method| method == "GET")
     }
 

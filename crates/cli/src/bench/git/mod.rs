@@ -22,9 +22,9 @@
 //! | `outcome` | how are the figures told, and against which budgets? |
 
 pub(super) mod controllers;
-mod jobs;
+pub(super) mod jobs;
 mod outcome;
-mod stage;
+pub(super) mod stage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ async fn measure(args: &Args, stage: &Stage, up: Option<Load>) -> anyhow::Result
     let controllers = Controllers::start(stage.kubeconfig()).await?;
     stage.introduce(args).await?;
     at_rest(stage, &controllers).await?;
-    let ender = Ender::start(stage.client());
+    let ender = Ender::start(stage.client(), stage::NAMESPACE);
     let load = push(args, stage, &controllers, &ender).await?;
     let idle = rest(stage, &controllers, Duration::from_secs(args.idle)).await?;
     let peak_bytes = controllers.usage()?.peak_bytes;

@@ -26,7 +26,7 @@ use crate::up::{make_namespace, plane::Plane};
 /// Where everything happens.
 pub(super) const NAMESPACE: &str = "pawl-bench-git";
 /// Where the locks are.
-pub(super) const SYSTEM: &str = "pawl-bench-git-system";
+pub(in crate::bench) const SYSTEM: &str = "pawl-bench-git-system";
 
 const REPOSITORY: &str = "infra";
 const SECRET: Kind = Kind::of("", "v1", "Secret", "secrets", true);
