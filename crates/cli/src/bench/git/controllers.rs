@@ -91,7 +91,7 @@ impl Controllers {
     }
 
     /// Starts `pawl up` with its data in a directory of ours.
-    pub(super) async fn up(directory: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn up(directory: &Path) -> anyhow::Result<Self> {
         let flags =
             ["up", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir"].map(OsStr::new);
         Self::spawn(flags.into_iter().chain([directory.as_os_str()]), |line| {

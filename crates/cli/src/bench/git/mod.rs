@@ -115,7 +115,7 @@ async fn on_up(args: &Args, stopping: Stop) -> anyhow::Result<Load> {
     let stage = Stage::set(Some(&directory.path().join("kubeconfig")), stopping).await?;
     stage.introduce(args).await?;
     at_rest(&stage, &up).await?;
-    let ender = Ender::start(stage.client());
+    let ender = Ender::start(stage.client(), stage::NAMESPACE);
     let load = push(args, &stage, &up, &ender).await?;
     drop(ender);
     stage.leave();
