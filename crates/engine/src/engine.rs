@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use pawl_api::meta::Kind;
 use pawl_machines::apply;
-use pawl_machines::machine::{AnyMachine, Depth, Primary};
+use pawl_machines::machine::{AnyMachine, Primary};
 use pawl_machines::view::View;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -241,7 +241,7 @@ impl Engine {
         let mut needs = self.core.router.needs();
         // Definitions are watched in any case: they tell when an absent kind comes.
         if !needs.iter().any(|need| need.kind == CRD) {
-            needs.push(Need { kind: CRD, depth: Depth::Metadata, labels: BTreeSet::new() });
+            needs.push(Need::metadata(CRD));
         }
         needs
     }

@@ -14,6 +14,11 @@ use tokio::sync::watch;
 
 /// Keeps entries.
 pub trait Ledger: Send + Sync + std::fmt::Debug {
+    /// Whether anything is kept at all; if not, nothing is offered.
+    fn keeps(&self) -> bool {
+        true
+    }
+
     /// Takes entries to be stored, and returns at once.
     fn offer(&self, entries: Vec<Entry>);
 
@@ -45,6 +50,10 @@ pub struct Changes {
 pub struct Unkept;
 
 impl Ledger for Unkept {
+    fn keeps(&self) -> bool {
+        false
+    }
+
     fn offer(&self, _: Vec<Entry>) {}
 
     fn keep<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {

@@ -25,6 +25,7 @@ mod kinds;
 pub mod leader;
 pub mod ledger;
 mod listing;
+mod manifest;
 pub mod metrics;
 mod outcomes;
 mod outline;

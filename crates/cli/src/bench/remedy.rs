@@ -272,7 +272,7 @@ impl Outcome {
         for (name, value) in others {
             say.line(&format!("{name:<34} {value:>8.2}"));
         }
-        for ((machine, method, code), count) in &self.requests.0 {
+        for ((machine, method, code), count) in &self.requests.requests {
             say.line(&format!("  {machine:<20} {method:<7} {code:<4} {count:>7}"));
         }
     }
@@ -284,7 +284,7 @@ impl Outcome {
         };
         let requests: Vec<Value> = self
             .requests
-            .0
+            .requests
             .iter()
             .map(|((machine, method, code), count)| {
                 json!({"machine": machine, "method": method, "code": code, "count": count})
