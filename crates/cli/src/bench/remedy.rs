@@ -71,8 +71,7 @@ struct Outcome {
     took: Duration,
     /// From the end of a Job to the phase of its execution.
     late: Latency,
-    /// What the controllers did for it.
-    done: Done,
+    requests: Done,
     cpu_seconds: f64,
     peak_bytes: u64,
 }
@@ -137,7 +136,7 @@ async fn measure(count: u32, client: kube::Client, controllers: &Controllers) ->
         executions: count,
         took: Duration::try_from(last.duration_since(started)).context("the clock went back")?,
         late: Latency::of(late.collect()),
-        done: controllers.done().await?.since(&done),
+        requests: controllers.done().await?.since(&done),
         cpu_seconds: now.cpu_seconds - used.cpu_seconds,
         peak_bytes: now.peak_bytes,
     })
@@ -264,8 +263,8 @@ impl Outcome {
         say.line(&format!("{:<34} {p99:>8.2}  ≤ {MAX_PHASE_MS}{holds}", "ms from Job to phase, p99"));
         let others = [
             ("ms from Job to phase, p50", millis(self.late.p50)),
-            ("API writes per execution", self.each(self.done.writes() as f64)),
-            ("API reads per execution", self.each(self.done.reads() as f64)),
+            ("API writes per execution", self.each(self.requests.writes() as f64)),
+            ("API reads per execution", self.each(self.requests.reads() as f64)),
             ("CPU ms per execution", self.each(self.cpu_seconds * 1e3)),
             ("peak memory, MB", self.peak_bytes as f64 / 1e6),
             ("seconds", self.took.as_secs_f64()),
@@ -298,8 +297,8 @@ impl Outcome {
                 "phaseP99Ms": figure(millis(self.late.p99), MAX_PHASE_MS, false),
             },
             "phaseP50Ms": millis(self.late.p50),
-            "writesPerExecution": self.each(self.done.writes() as f64),
-            "readsPerExecution": self.each(self.done.reads() as f64),
+            "writesPerExecution": self.each(self.requests.writes() as f64),
+            "readsPerExecution": self.each(self.requests.reads() as f64),
             "cpuMsPerExecution": self.each(self.cpu_seconds * 1e3),
             "peakMb": self.peak_bytes as f64 / 1e6,
             "seconds": self.took.as_secs_f64(),
