@@ -3,13 +3,30 @@
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::{cluster, deploy, git, remedy};
 
 /// The machines of all doors, and of the locks they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
-    let deploy = deploy::machines_with(system_namespace, image);
-    let doors = git::machines(system_namespace).into_iter().chain(deploy);
-    doors.chain(remedy::machines(system_namespace)).chain([AnyMachine::new(Reaper)]).collect()
+    machines_with(actions(system_namespace, image), image)
+}
+
+/// What is chosen for actions where nobody chooses.
+pub(crate) fn actions(system_namespace: &str, image: &str) -> KubernetesExecutions {
+    KubernetesExecutions {
+        system_namespace: system_namespace.to_owned(),
+        executor: Executor { image: image.to_owned(), ..Executor::default() },
+        ..KubernetesExecutions::default()
+    }
+}
+
+/// The same, with what an operator chose for actions.
+pub(crate) fn machines_with(actions: KubernetesExecutions, image: &str) -> Vec<AnyMachine> {
+    let system_namespace = actions.system_namespace.clone();
+    let deploy = deploy::machines_with(&system_namespace, image);
+    let doors = git::machines(&system_namespace).into_iter().chain(deploy);
+    doors.chain(remedy::machines_with(actions)).chain([AnyMachine::new(Reaper)]).collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.

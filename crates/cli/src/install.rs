@@ -7,9 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pawl_api::meta::Kind;
 use pawl_machines::machine::{AnyMachine, Primary};
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::action::rbac;
 use serde_json::{Value, json};
 
 use crate::doors;
+
+const SUBJECT_ACCESS_REVIEW: Kind =
+    Kind::of("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
 
 /// What a person may choose.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,11 +36,32 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
     manifests.push(service_account(choices));
     manifests.extend(permissions(choices));
     manifests.extend(admission(choices));
+    manifests.extend(rbac::manifests(&executor(choices), &[]));
+    manifests.extend(tokens(choices));
     manifests.push(deployment(choices));
     Ok(manifests)
 }
 
 const NAME: &str = "pawl";
+
+/// Who carries actions out.
+fn executor(choices: &Choices) -> Executor {
+    Executor { image: choices.image.clone(), ..Executor::default() }
+}
+
+/// An action is tried without effect as its own ServiceAccount: Pawl may ask for tokens of those, and of no others.
+fn tokens(choices: &Choices) -> Vec<Value> {
+    let executor = executor(choices).namespace;
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let meta = json!({"name": NAME, "namespace": executor, "labels": labels()});
+    vec![
+        json!({"apiVersion": rbac, "kind": "Role", "metadata": meta, "rules": [{"apiGroups": [""],
+            "resources": ["serviceaccounts/token"], "verbs": ["create"]}]}),
+        json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace}]}),
+    ]
+}
 
 /// The role that lets Pawl act as the ServiceAccounts of a namespace, where it is bound.
 const IMPERSONATOR: &str = "pawl-impersonator";
@@ -88,6 +114,9 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The ports' own: credentials and what must be masked, and the logs of what failed.
     need(&pawl_api::k8s::SECRET, None, &["get"]);
     need(&pawl_api::k8s::POD, Some("log"), &["get"]);
+    // What an action's ServiceAccount may is asked of the API server.
+    need(&SUBJECT_ACCESS_REVIEW, None, &["create"]);
+    need(&pawl_api::k8s::SERVICE_ACCOUNT, None, &["get"]);
     // What an alert leads to.
     need(&pawl_api::remedy::remediation_request::KIND, None, &["create"]);
     needed
@@ -129,49 +158,10 @@ fn permissions(choices: &Choices) -> Vec<Value> {
     ]
 }
 
-/// Who says that he approves, or asks, must be who he says: the API server knows, so it checks.
+/// Who says that they approve, or ask, must be who they say: the API server knows, so it checks.
 fn admission(choices: &Choices) -> Vec<Value> {
     let operator = format!("system:serviceaccount:{}:{NAME}", choices.system_namespace);
-    let policy = |name: &str, group: &str, resources: &[&str], validations: Value| {
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name, "labels": labels()},
-            "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [{
-                "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
-                "resources": resources}]}, "validations": validations}})
-    };
-    let binding = |name: &str| {
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": labels()},
-            "spec": {"policyName": name, "validationActions": ["Deny"]}})
-    };
-    let approver = json!([
-        {"expression": "object.spec.approver.username == request.userInfo.username",
-         "message": "spec.approver.username must be the name of whoever creates the Approval"},
-        {"expression": "!has(object.spec.approver.groups) || object.spec.approver.groups.all(group, \
-            has(request.userInfo.groups) && group in request.userInfo.groups)",
-         "message": "spec.approver.groups must be groups of whoever creates the Approval"},
-    ]);
-    // A parent hands `requestedBy` down to its children; only Pawl itself may do that for somebody else.
-    let requester = json!([
-        {"expression": format!("!has(object.spec.requestedBy) || object.spec.requestedBy == \
-            request.userInfo.username || request.userInfo.username == '{operator}' || \
-            (request.operation == 'UPDATE' && has(oldObject.spec.requestedBy) && \
-            oldObject.spec.requestedBy == object.spec.requestedBy)"),
-         "message": "spec.requestedBy must be the name of whoever asks"},
-    ]);
-    vec![
-        policy("pawl-approver", "pawl.dev", &["approvals"], approver),
-        binding("pawl-approver"),
-        policy(
-            "pawl-requester-ke",
-            "kubernetesexecution.kubernaut.ai",
-            &["kubernetesexecutions"],
-            requester.clone(),
-        ),
-        binding("pawl-requester-ke"),
-        policy("pawl-requester-rr", "remediation.kubernaut.ai", &["remediationrequests"], requester),
-        binding("pawl-requester-rr"),
-    ]
+    pawl_machines::remedy::identity::manifests(&[operator], &labels())
 }
 
 fn deployment(choices: &Choices) -> Value {
@@ -240,7 +230,8 @@ mod tests {
         };
         let version = manifest["apiVersion"].as_str()?;
         let root = if version.contains('/') { "apis" } else { "api" };
-        let home = if namespaced { "/namespaces/pawl-system" } else { "" };
+        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or("pawl-system");
+        let home = if namespaced { format!("/namespaces/{namespace}") } else { String::new() };
         Some(format!("/{root}/{version}{home}/{plural}"))
     }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;
 use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
@@ -25,6 +27,15 @@ pub(crate) struct Args {
     /// Pawl's own image: it runs beside the images of container items.
     #[arg(long, default_value = pawl_machines::deploy::deploy_item::OWN_IMAGE)]
     image: String,
+    /// Where the Jobs of actions run, and undos are kept.
+    #[arg(long, default_value = pawl_api::remedy::EXECUTOR_NAMESPACE)]
+    executor_namespace: String,
+    /// What the ServiceAccounts of actions are called, before the action.
+    #[arg(long, default_value = pawl_api::remedy::SERVICE_ACCOUNT_PREFIX)]
+    service_account_prefix: String,
+    /// A namespace whose objects no action touches, beside Pawl's own; may be given several times.
+    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_values = PROTECTED_NAMESPACES)]
+    protected_namespaces: Vec<String>,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -45,7 +56,16 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
     let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
-    let machines = doors::machines(&args.system_namespace, &args.image);
+    let actions = KubernetesExecutions {
+        system_namespace: args.system_namespace.clone(),
+        executor: Executor {
+            namespace: args.executor_namespace.clone(),
+            image: args.image.clone(),
+            service_account_prefix: args.service_account_prefix.clone(),
+        },
+        protected_namespaces: args.protected_namespaces.clone(),
+    };
+    let machines = doors::machines_with(actions, &args.image);
     let config = leader::Config {
         namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),

@@ -10,6 +10,7 @@ mod demo;
 mod identity;
 mod kubeconfig;
 pub(crate) mod plane;
+mod stock;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::remedy::action::executor::Executor;
 use pawl_runner::{Runner, logs};
 
 use self::plane::Plane;
@@ -79,6 +81,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let plane = plane.with_logs(Arc::new(LogsOf(runner.logs())));
     let client = plane.client();
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
+    stock::fill(&client, &Executor::default()).await?;
     let kept = args.audit.start(Some(&plane.directory))?;
     let bundles = Bundles { directory: images };
     let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;

@@ -7,6 +7,7 @@
     reason = "what helps a test fails as a test does"
 )]
 
+mod actions;
 mod containers;
 mod demo;
 mod kubectl;
