@@ -9,16 +9,12 @@ use pawl_machines::{cluster, deploy, git, remedy};
 
 /// The machines of all doors, and of the locks they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
-    machines_with(actions(system_namespace, image), image)
-}
-
-/// What is chosen for actions where nobody chooses.
-pub(crate) fn actions(system_namespace: &str, image: &str) -> KubernetesExecutions {
-    KubernetesExecutions {
+    let actions = KubernetesExecutions {
         system_namespace: system_namespace.to_owned(),
         executor: Executor { image: image.to_owned(), ..Executor::default() },
         ..KubernetesExecutions::default()
-    }
+    };
+    machines_with(actions, image)
 }
 
 /// The same, with what an operator chose for actions.

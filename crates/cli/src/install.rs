@@ -13,9 +13,6 @@ use serde_json::{Value, json};
 
 use crate::doors;
 
-const SUBJECT_ACCESS_REVIEW: Kind =
-    Kind::of("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
-
 /// What a person may choose.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Choices {
@@ -35,33 +32,15 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
     }
     manifests.push(service_account(choices));
     manifests.extend(permissions(choices));
+    let executor = Executor::default();
+    manifests.push(rbac::namespace(&executor));
+    manifests.extend(rbac::controlling(&executor, &subject(choices)));
     manifests.extend(admission(choices));
-    manifests.extend(rbac::manifests(&executor(choices), &[]));
-    manifests.extend(tokens(choices));
     manifests.push(deployment(choices));
     Ok(manifests)
 }
 
 const NAME: &str = "pawl";
-
-/// Who carries actions out.
-fn executor(choices: &Choices) -> Executor {
-    Executor { image: choices.image.clone(), ..Executor::default() }
-}
-
-/// An action is tried without effect as its own ServiceAccount: Pawl may ask for tokens of those, and of no others.
-fn tokens(choices: &Choices) -> Vec<Value> {
-    let executor = executor(choices).namespace;
-    let rbac = "rbac.authorization.k8s.io/v1";
-    let meta = json!({"name": NAME, "namespace": executor, "labels": labels()});
-    vec![
-        json!({"apiVersion": rbac, "kind": "Role", "metadata": meta, "rules": [{"apiGroups": [""],
-            "resources": ["serviceaccounts/token"], "verbs": ["create"]}]}),
-        json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": meta,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace}]}),
-    ]
-}
 
 /// The role that lets Pawl act as the ServiceAccounts of a namespace, where it is bound.
 const IMPERSONATOR: &str = "pawl-impersonator";
@@ -81,6 +60,14 @@ fn service_account(choices: &Choices) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": choices.system_namespace, "labels": labels()}})
 }
+
+/// Who Pawl is, for bindings.
+fn subject(choices: &Choices) -> Value {
+    json!({"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace})
+}
+
+const SUBJECT_ACCESS_REVIEW: Kind =
+    Kind::of("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
 
 /// A resource as RBAC names it.
 type Resource = (String, String);
@@ -114,11 +101,14 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The ports' own: credentials and what must be masked, and the logs of what failed.
     need(&pawl_api::k8s::SECRET, None, &["get"]);
     need(&pawl_api::k8s::POD, Some("log"), &["get"]);
-    // What an action's ServiceAccount may is asked of the API server.
-    need(&SUBJECT_ACCESS_REVIEW, None, &["create"]);
+    // Actions are looked at before they are done, and their accounts' rights asked for.
     need(&pawl_api::k8s::SERVICE_ACCOUNT, None, &["get"]);
+    need(&SUBJECT_ACCESS_REVIEW, None, &["create"]);
     // What an alert leads to.
     need(&pawl_api::remedy::remediation_request::KIND, None, &["create"]);
+    for (group, resource, verb) in rbac::looking() {
+        needed.entry((group.to_owned(), resource.to_owned())).or_default().insert(verb);
+    }
     needed
 }
 
@@ -131,7 +121,7 @@ fn permissions(choices: &Choices) -> Vec<Value> {
         .into_iter()
         .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
         .collect();
-    let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace});
+    let subject = subject(choices);
     let leases = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
         "verbs": ["get", "create", "update"]});
     let role_ref = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME});
@@ -230,8 +220,10 @@ mod tests {
         };
         let version = manifest["apiVersion"].as_str()?;
         let root = if version.contains('/') { "apis" } else { "api" };
-        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or("pawl-system");
-        let home = if namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+        let home = match manifest["metadata"]["namespace"].as_str() {
+            Some(namespace) if namespaced => format!("/namespaces/{namespace}"),
+            _ => String::new(),
+        };
         Some(format!("/{root}/{version}{home}/{plural}"))
     }
 

@@ -1,5 +1,6 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod act;
 mod approve;
 mod audit;
 mod audit_keeping;
@@ -21,6 +22,7 @@ mod operate;
 mod operator;
 mod policy;
 mod ports;
+mod rbac;
 mod rollback;
 mod run;
 mod sim;
@@ -93,6 +95,8 @@ enum Command {
     Run(run::Args),
     /// Ask policies, and compare what they say with fixtures.
     Policy(policy::Args),
+    /// Print what a cluster needs so that actions can be carried out with no more rights than each needs.
+    Rbac(rbac::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -100,6 +104,9 @@ enum Command {
     /// Run beside the image of a container item: for Pods that Pawl makes.
     #[command(hide = true)]
     Container(container::Args),
+    /// Carry out the action of a KubernetesExecution: for Pods that Pawl makes.
+    #[command(hide = true)]
+    Act(act::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -184,6 +191,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Policy(args) => return runtime()?.block_on(policy::run(&args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
+        Command::Rbac(args) => rbac::run(&args, &mut Stdout)?,
+        Command::Act(args) => return runtime()?.block_on(act::run(&args, &mut Stdout)),
         Command::Container(args) => runtime()?.block_on(container::run(&args))?,
     }
     Ok(ExitCode::SUCCESS)

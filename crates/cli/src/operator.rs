@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
-use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;
-use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
+use crate::{audit_keeping, cluster, doors, logging, rbac, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,18 +24,9 @@ pub(crate) struct Args {
     /// Where Pawl keeps what belongs to no unit: locks, the leader's Lease.
     #[arg(long, default_value = "pawl-system")]
     system_namespace: String,
-    /// Pawl's own image: it runs beside the images of container items.
+    /// Pawl's own image: it runs beside the images of container items, and carries out actions.
     #[arg(long, default_value = pawl_machines::deploy::deploy_item::OWN_IMAGE)]
     image: String,
-    /// Where the Jobs of actions run, and undos are kept.
-    #[arg(long, default_value = pawl_api::remedy::EXECUTOR_NAMESPACE)]
-    executor_namespace: String,
-    /// What the ServiceAccounts of actions are called, before the action.
-    #[arg(long, default_value = pawl_api::remedy::SERVICE_ACCOUNT_PREFIX)]
-    service_account_prefix: String,
-    /// A namespace whose objects no action touches, beside Pawl's own; may be given several times.
-    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_values = PROTECTED_NAMESPACES)]
-    protected_namespaces: Vec<String>,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -46,6 +37,11 @@ pub(crate) struct Args {
     #[arg(long, env = "PAWL_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
+    actions: rbac::Choices,
+    /// A namespace whose objects no action touches, beside Pawl's own; may be given several times.
+    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_values = PROTECTED_NAMESPACES)]
+    protected_namespaces: Vec<String>,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -55,24 +51,23 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
-    let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
+    let config = cluster::config_for_controllers(args.kubeconfig.as_deref()).await?;
+    let client = kube::Client::try_from(config.clone())?;
+    let executor = args.actions.executor(&args.image);
     let actions = KubernetesExecutions {
         system_namespace: args.system_namespace.clone(),
-        executor: Executor {
-            namespace: args.executor_namespace.clone(),
-            image: args.image.clone(),
-            service_account_prefix: args.service_account_prefix.clone(),
-        },
+        executor: executor.clone(),
         protected_namespaces: args.protected_namespaces.clone(),
     };
     let machines = doors::machines_with(actions, &args.image);
+    let door = Door::Address(Arc::new(config));
     let config = leader::Config {
         namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
     let kept = args.audit.start(args.data_dir.as_deref())?;
-    let ports = Arc::new(Ports::new(&client, transport::https()?));
+    let ports = Arc::new(Ports::new(&client, transport::https()?).acting(&client, door, executor));
     let engine = Engine::builder(client.clone())
         .machines(machines)
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)

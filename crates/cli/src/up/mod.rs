@@ -7,10 +7,10 @@
 //! ```
 
 mod demo;
+mod executors;
 mod identity;
 mod kubeconfig;
 pub(crate) mod plane;
-mod stock;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,10 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use pawl_actions::way::Door;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
+use pawl_engine::wire::Wire;
 use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
@@ -81,10 +83,14 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let plane = plane.with_logs(Arc::new(LogsOf(runner.logs())));
     let client = plane.client();
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
-    stock::fill(&client, &Executor::default()).await?;
+    let executor = Executor::default();
+    executors::install(&client, &executor).await?;
     let kept = args.audit.start(Some(&plane.directory))?;
     let bundles = Bundles { directory: images };
-    let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
+    let guarded = plane.guarded();
+    let door = Door::Guarded(Wire::new(guarded.client.clone()));
+    let ports = Ports::new(&client, transport::https()?).acting(&client, door, executor);
+    let ports = ports.within(bundles, guarded)?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE))

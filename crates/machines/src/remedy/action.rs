@@ -21,6 +21,7 @@ pub mod kept;
 mod notify_only;
 mod patch_deployment;
 mod quarantine_pod;
+pub mod rbac;
 pub mod report;
 mod rollback_deployment;
 mod rollout_restart;
@@ -47,6 +48,9 @@ use serde_json::{Value, json};
 pub use self::definition::{Context, Definition, Facts, Need, Problem, Rule, Scope, UndoKind};
 pub use self::report::Report;
 use crate::object::{Key, Reference};
+
+/// The reason of a failure that says that an action cannot be done to what is there.
+pub const REFUSED: &str = "Refused";
 
 /// The one place that lists them.
 pub fn definition(action: Action) -> &'static dyn Definition {

@@ -18,7 +18,7 @@ use super::Order;
 use super::course::{Course, How, Write, is_marked, merge};
 use super::definition::{Act, Context, Facts, Need, Problem, Rule, Scope, UndoKind};
 use super::diff;
-use super::kept::{Kept, Restore, Target};
+use super::kept::{Kept, Restore};
 use super::seen::{self, Place, Seen};
 use crate::yaml;
 
@@ -106,14 +106,11 @@ impl Act for ApplyManifest {
     }
 
     fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let writes = match context.restoring() {
-            Some(kept) => kept.targets.iter().map(|target| put_back(context, kept, target, seen)).collect(),
-            None => {
-                let wanted = wanted(context.order, given).into_iter();
-                wanted.map(|(place, manifest)| apply(context, &place, manifest, seen)).collect()
-            }
+        let wanted = wanted(context.order, given).into_iter();
+        let writes: Result<Vec<Option<Write>>, String> = match context.restoring() {
+            Some(kept) => wanted.map(|(place, _)| put_back(context, kept, &place, seen)).collect(),
+            None => wanted.map(|(place, manifest)| apply(context, &place, manifest, seen)).collect(),
         };
-        let writes: Result<Vec<Option<Write>>, String> = writes;
         match writes.map(|writes| writes.into_iter().flatten().collect::<Vec<_>>()) {
             Err(why) => Course::Refuse(why),
             Ok(writes) if writes.is_empty() => Course::Done("every object is as it should be".to_owned()),
@@ -221,15 +218,9 @@ fn apply(
 }
 
 /// What makes one object what it was before the execution that is taken back.
-fn put_back(
-    context: &Context<'_>,
-    kept: &Kept,
-    target: &Target,
-    seen: &Seen,
-) -> Result<Option<Write>, String> {
-    let place = &target.place;
-    let there = seen.object(place);
-    match (&target.restore, there) {
+fn put_back(context: &Context<'_>, kept: &Kept, place: &Place, seen: &Seen) -> Result<Option<Write>, String> {
+    let target = kept.of(place).ok_or_else(|| format!("nothing was kept of {place}"))?;
+    match (&target.restore, seen.object(place)) {
         (Restore::Absent, None) => Ok(None),
         (Restore::Absent, Some(object)) => match seen::annotation(object, CHANGED_BY) {
             Some(by) if by == kept.uid => Ok(Some(Write::delete(place, object, None))),

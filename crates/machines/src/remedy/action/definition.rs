@@ -133,7 +133,25 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// What is to be put back, where this execution takes another back by `Restore`.
     pub fn restoring(&self) -> Option<&Kept> {
-        self.undone.filter(|kept| kept.undo == Undo::Restore && kept.action == self.order.action)
+        self.undone.filter(|kept| kept.undo == Undo::Restore)
+    }
+
+    /// Why this execution cannot be the rollback that it says it is: it would do the first one's work once more.
+    fn mistaken(&self) -> Option<&'static str> {
+        let undoes = self.order.undoes.as_deref()?;
+        let Some(kept) = self.undone.filter(|kept| kept.uid == undoes) else {
+            return Some("what the execution kept that this one takes back is not there");
+        };
+        let theirs =
+            || serde_json::from_value::<ActionParameters>(Value::Object(kept.parameters.clone())).ok();
+        match kept.undo {
+            Undo::Restore
+                if kept.action != self.order.action || theirs().as_ref() != Some(self.parameters) =>
+            {
+                Some("only the same action with the same parameters puts back what was kept")
+            }
+            Undo::Restore | Undo::Action { .. } | Undo::Never(_) => None,
+        }
     }
 }
 
@@ -349,9 +367,10 @@ impl<A: Act> Definition for A {
     }
 
     fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
-        match A::parameters(context.parameters) {
-            Some(given) => A::course(context, given, seen),
-            None => Course::Refuse(OTHER.to_owned()),
+        match (A::parameters(context.parameters), context.mistaken()) {
+            (_, Some(why)) => Course::Refuse(why.to_owned()),
+            (None, None) => Course::Refuse(OTHER.to_owned()),
+            (Some(given), None) => A::course(context, given, seen),
         }
     }
 

@@ -91,9 +91,18 @@ pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
 /// The change, line by line: `- path: value` and `+ path: value`. Values of Secrets are masked (I6).
 pub fn lines(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
     let secret = [before, after].into_iter().flatten().any(is_secret);
-    let (before, after) = (before.map(plain), after.map(plain));
+    // What is not there has no fields.
+    let fields = |object: Option<&Value>| {
+        let mut object = object.map_or_else(|| json!({}), plain);
+        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            && secret
+        {
+            annotations.remove(LAST_APPLIED);
+        }
+        object
+    };
     let mut lines = Vec::new();
-    walk("", before.as_ref(), after.as_ref(), secret, &mut lines);
+    walk("", Some(&fields(before)), Some(&fields(after)), secret, &mut lines);
     lines
 }
 
@@ -141,13 +150,11 @@ fn walk(path: &str, before: Option<&Value>, after: Option<&Value>, secret: bool,
             }
         }
         (before, after) => {
-            let hidden = secret && ["data", "stringData"].iter().any(|part| path.starts_with(part))
-                || secret && path.contains(LAST_APPLIED);
+            let hidden = secret && ["data", "stringData"].iter().any(|part| path.starts_with(part));
             let show = |value: &Value| match hidden {
                 true => MASKED.to_owned(),
                 false => text::head(value.to_string(), MAX_VALUE_CHARS),
             };
-            let path = if path.is_empty() { "object" } else { path };
             lines.extend(before.map(|value| format!("- {path}: {}", show(value))));
             lines.extend(after.map(|value| format!("+ {path}: {}", show(value))));
         }
@@ -231,5 +238,9 @@ mod tests {
         let changed = lines(Some(&object), Some(&other)).join("\n");
         assert!(!changed.contains(canary) && !changed.contains("other"), "{changed}");
         assert!(changed.contains("data.k"), "{changed}");
+        for (before, after) in [(None, Some(&object)), (Some(&object), None)] {
+            let changed = lines(before, after).join("\n");
+            assert!(!changed.contains(canary) && changed.contains("data: ***"), "{changed}");
+        }
     }
 }

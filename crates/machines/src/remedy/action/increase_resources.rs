@@ -84,12 +84,15 @@ impl Act for IncreaseResources {
         Ok((!changes.is_empty()).then(|| body(given, changes.into())))
     }
 
+    /// All of them, not only those that are raised: an API server requests what a limit says where nobody requests.
     fn restore(given: &Self::Parameters, object: &Value) -> Restore {
         let now = resources(given, object).unwrap_or_default();
         let mut was = json!({});
-        for (part, resource, _) in wanted(given) {
-            let value = now.get(part).and_then(|part| part.get(resource)).cloned().unwrap_or_default();
-            super::course::merge(&mut was, json!({part: {resource: value}}));
+        for part in ["requests", "limits"] {
+            for resource in ["cpu", "memory"] {
+                let value = now.get(part).and_then(|part| part.get(resource)).cloned().unwrap_or_default();
+                super::course::merge(&mut was, json!({part: {resource: value}}));
+            }
         }
         Restore::Strategic(body(given, was))
     }
@@ -181,7 +184,8 @@ mod tests {
         });
         let Course::Finish(writes) = course else { panic!("{course:?}") };
         let (style, body) = only_patch(&writes);
-        let resources = json!({"limits": {"memory": "512Mi", "cpu": null}});
+        let resources =
+            json!({"limits": {"memory": "512Mi", "cpu": null}, "requests": {"memory": null, "cpu": null}});
         assert_eq!(style, Style::Strategic);
         assert_eq!(
             body["spec"]["template"]["spec"]["containers"],

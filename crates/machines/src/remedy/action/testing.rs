@@ -52,6 +52,7 @@ pub(super) fn asked_again<T>(
     undone: Option<&Kept>,
     ask: impl FnOnce(&'static dyn super::Definition, &Context<'_>, &Seen) -> T,
 ) -> T {
+    let order = &Order { undoes: undone.map(|kept| kept.uid.clone()), ..order.clone() };
     let parameters = order.parameters().unwrap();
     let context = Context { order, parameters: &parameters, kept: None, undone, now: Timestamp::UNIX_EPOCH };
     let definition = definition(order.action);

@@ -79,7 +79,7 @@ impl Act for UpdateHpa {
     }
 
     fn restore(_: &Self::Parameters, object: &Value) -> Restore {
-        let (min, max) = bounds(object);
+        let (min, max) = (object.pointer("/spec/minReplicas"), object.pointer("/spec/maxReplicas"));
         Restore::Merge(json!({"spec": {"minReplicas": min, "maxReplicas": max}}))
     }
 
@@ -89,8 +89,11 @@ impl Act for UpdateHpa {
     }
 
     fn undo(_: &Context<'_>, given: &Self::Parameters, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
-        let (min, max) = bounds(seen.object(&Self::target(given)?)?);
-        let allowed = min >= 0 && (1..=i64::from(MAX_REPLICAS)).contains(&max);
+        let object = seen.object(&Self::target(given)?)?;
+        let (min, max) = bounds(object);
+        // What was not said cannot be said by an action.
+        let said = object.pointer("/spec/minReplicas").is_some();
+        let allowed = said && min >= 0 && (1..=i64::from(MAX_REPLICAS)).contains(&max);
         let undo =
             json!({"hpa": given.hpa, "namespace": given.namespace, "minReplicas": min, "maxReplicas": max});
         allowed.then_some((Action::UpdateHpa, undo))
@@ -121,6 +124,9 @@ mod tests {
         assert_eq!(words(&order, &[hpa(3, 10)]), ["minReplicas: 3, maxReplicas: 10"]);
         let back = json!({"hpa": "web", "namespace": "shop", "minReplicas": 3, "maxReplicas": 10});
         assert_eq!(undo(&order, &[hpa(3, 10)]), Undo::action(Action::UpdateHpa, back));
+        let mut silent = hpa(3, 10);
+        silent["spec"].as_object_mut().unwrap().remove("minReplicas");
+        assert_eq!(undo(&order, &[silent]), Undo::Restore);
     }
 
     #[test]
