@@ -1,13 +1,14 @@
 //! Which machines run where: the doors everywhere, the cluster's own controllers only where no cluster brings them.
 
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
+use pawl_machines::freeze::Freezes;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::{cluster, deploy, git, remedy};
 
-/// The machines of all doors, and of the locks they share: they run against any Kubernetes. `image` is Pawl's own.
+/// The machines of all doors, and of the locks and Freezes they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
     let actions = KubernetesExecutions {
         system_namespace: system_namespace.to_owned(),
@@ -22,7 +23,10 @@ pub(crate) fn machines_with(actions: KubernetesExecutions, image: &str) -> Vec<A
     let system_namespace = actions.system_namespace.clone();
     let deploy = deploy::machines_with(&system_namespace, image);
     let doors = git::machines(&system_namespace).into_iter().chain(deploy);
-    doors.chain(remedy::machines_with(actions)).chain([AnyMachine::new(Reaper)]).collect()
+    doors
+        .chain(remedy::machines_with(actions))
+        .chain([AnyMachine::new(Reaper), AnyMachine::new(Freezes)])
+        .collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.

@@ -4,15 +4,18 @@
 //! image runs twice in one job, and no lock outlives its item.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
 use pawl_api::k8s::{CONFIG_MAP, JOB, LEASE, POD};
 use pawl_api::meta::Kind;
 use pawl_api::pawl;
 use pawl_machines::deploy;
+use pawl_machines::freeze::Freezes;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
 use super::deploy::{finished, in_order};
@@ -22,6 +25,7 @@ use crate::scenario::{Deed, Scenario};
 
 const EXECUTION: Kind = execution::KIND;
 const ITEM: Kind = deploy_item::KIND;
+const FREEZE: Kind = pawl::freeze::KIND;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -38,6 +42,26 @@ pub(super) fn all() -> Vec<Scenario> {
             let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
             vec![made(json!([one("a"), one("b")]))]
         }),
+        scenario(
+            "item-frozen",
+            "an item waits while a Freeze holds, and goes on when it is taken away",
+            || {
+                vec![
+                    Deed::create(
+                        FREEZE,
+                        json!({"metadata": {"name": "holidays"},
+                        "spec": {"from": "2020-01-01T00:00:00Z", "reason": "nobody is here"}}),
+                    ),
+                    made(json!([manifests("a", &["a1"]), after("a", manifests("b", &["b1"]))])).when(
+                        |ground| ground.all(&FREEZE).any(|freeze| freeze.status().get("active").is_some()),
+                    ),
+                    // A cache that has not seen the Freeze lets an item go; then there is nothing to wait for.
+                    Deed::delete(FREEZE, None, "holidays", "Background")
+                        .when(|ground| ground.all(&ITEM).any(is_frozen) || finished(1)(ground)),
+                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                ]
+            },
+        ),
         scenario("container", "an image runs once in a job, and once more when its item goes", || {
             vec![
                 made(json!([image("a", &["exit", "0"])])),
@@ -67,7 +91,8 @@ fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) 
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let doors = deploy::machines(pawl::SYSTEM_NAMESPACE).into_iter().chain([AnyMachine::new(Reaper)]);
+    let shared = [AnyMachine::new(Reaper), AnyMachine::new(Freezes)];
+    let doors = deploy::machines(pawl::SYSTEM_NAMESPACE).into_iter().chain(shared);
     super::jobs::machines(guards).into_iter().chain(doors).collect()
 }
 
@@ -128,6 +153,12 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
         return Err(format!("{deployed} deployed objects, or a Job or a Pod, are left"));
     }
     Ok(())
+}
+
+fn is_frozen(item: &Arc<Object>) -> bool {
+    let conditions = item.status().get("conditions").and_then(Value::as_array);
+    let says = |one: &Value, field: &str, word: &str| one.get(field).and_then(Value::as_str) == Some(word);
+    conditions.into_iter().flatten().any(|one| says(one, "type", "Frozen") && says(one, "status", "True"))
 }
 
 /// No Job ran more than one Pod, and no Job was made twice: its name is that of one try of one job.

@@ -197,3 +197,86 @@ fn a_failed_try_is_repeated_as_often_as_the_item_says() {
     assert_eq!((status["phase"].as_str(), status["retries"].as_i64()), (Some("Succeeded"), Some(2)));
     assert!(status["firstError"]["message"].as_str().unwrap().contains("told to fail"), "{status}");
 }
+
+fn holidays(case: &mut Case, spec: &Value) {
+    let mut raw = json!({"kind": "Freeze", "metadata": {"name": "holidays"},
+        "spec": {"until": "2026-01-01T03:00:00Z", "reason": "nobody is here"}});
+    crate::testing::merge(&mut raw, &json!({"spec": spec}));
+    case.cluster.put(raw);
+}
+
+fn frozen(status: &Value) -> Value {
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|one| one["type"] == "Frozen").unwrap_or_default()
+}
+
+fn freeze_gate(status: &Value) -> Value {
+    let gates = status["gates"].as_array().cloned().unwrap_or_default();
+    gates.into_iter().find(|gate| gate["gate"] == "Freeze").unwrap_or_default()
+}
+
+#[test]
+fn an_item_waits_while_a_freeze_holds_says_until_when_and_its_time_begins_afterwards() {
+    let mut case = alone(&json!({}));
+    holidays(&mut case, &json!({"doors": ["deploy"]}));
+    let waiting = run(&mut case);
+    assert_eq!(waiting["phase"], "Init");
+    assert_eq!(frozen(&waiting)["status"], "True");
+    assert!(frozen(&waiting)["message"].as_str().unwrap().contains("2026-01-01T03:00:00Z"));
+    assert_eq!(freeze_gate(&waiting)["verdict"], "Waiting");
+    assert_eq!(leases(&case), [""; 0], "whoever waits for a Freeze holds nothing");
+    case.wait(Duration::from_hours(3));
+    let done = item(&case).unwrap()["status"].clone();
+    assert_eq!((&done["phase"], frozen(&done)), (&json!("Succeeded"), Value::Null));
+    assert_eq!(freeze_gate(&done)["verdict"], "Passed");
+    assert_ne!(done["lastReconcileTime"], waiting["lastReconcileTime"]);
+}
+
+#[test]
+fn a_frozen_item_is_not_ended_for_taking_too_long() {
+    let mut case = Case::of("a", &[]);
+    holidays(&mut case, &json!({}));
+    case.reconcile();
+    assert_eq!(case.phases(), "a=Init");
+    case.wait(Duration::from_hours(2));
+    assert_eq!(case.phases(), "a=Init");
+    case.wait(Duration::from_hours(1));
+    assert_eq!(case.phases(), "a=Succeeded");
+}
+
+#[test]
+fn a_freeze_also_keeps_what_was_deployed_from_being_taken_down() {
+    let mut case = alone(&json!({}));
+    run(&mut case);
+    holidays(&mut case, &json!({}));
+    case.cluster.delete(&KIND, &key("i"), "Background");
+    case.settle();
+    let waiting = item(&case).unwrap()["status"].clone();
+    assert_eq!((&waiting["phase"], &frozen(&waiting)["status"]), (&json!("InitDelete"), &json!("True")));
+    case.wait(Duration::from_hours(3));
+    assert!(item(&case).is_none());
+}
+
+#[test]
+fn an_item_with_the_annotation_and_a_reason_is_deployed_and_the_gate_says_why() {
+    let mut case = alone(&json!({}));
+    holidays(&mut case, &json!({}));
+    let overridden = json!({"metadata": {"annotations": {"pawl.dev/freeze-override": "the shop is down"}}});
+    case.cluster.edit(&KIND, &key("i"), &overridden);
+    let status = run(&mut case);
+    assert_eq!(status["phase"], "Succeeded");
+    assert_eq!(freeze_gate(&status)["reason"], "FreezeOverridden");
+    assert!(freeze_gate(&status)["lookedAt"].as_str().unwrap().contains("the shop is down"));
+}
+
+#[test]
+fn what_is_being_deployed_when_a_freeze_begins_is_deployed() {
+    let mut case = Case::empty();
+    case.cluster.put(hanging("i", "prod/deployment/web"));
+    case.settle();
+    let phase = status_of(&case, "i")["phase"].clone();
+    assert_eq!(phase, "Progressing");
+    holidays(&mut case, &json!({}));
+    case.wait(Duration::from_mins(2));
+    assert_eq!(status_of(&case, "i")["phase"], "Succeeded");
+}

@@ -180,6 +180,12 @@ fn is_on(object: &Arc<Object>, template: &str, path: &str) -> bool {
     object.parse::<Workflow>().is_ok_and(|typed| typed.spec.template == template && typed.spec.path == path)
 }
 
+/// A Freeze concerns whoever has not started.
+pub(super) fn not_yet_started(_: &Object, view: &dyn View) -> Vec<Key> {
+    let all = view.list(&workflow::KIND, None);
+    all.iter().filter(|object| not_started(object)).map(|object| object.key()).collect()
+}
+
 fn not_started(object: &Arc<Object>) -> bool {
     object.parse::<Workflow>().is_ok_and(|typed| has_not_started(&typed))
 }
