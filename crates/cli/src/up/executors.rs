@@ -14,7 +14,8 @@ const CONTROLLERS: &str = "system:apiserver";
 
 /// Makes all of it, or brings it up to date.
 pub(crate) async fn install(client: &kube::Client, executor: &Executor) -> anyhow::Result<()> {
-    let checks = identity::manifests(&[CONTROLLERS.to_owned()], &json!({"app.kubernetes.io/part-of": "pawl"}));
+    let checks =
+        identity::manifests(&[CONTROLLERS.to_owned()], &json!({"app.kubernetes.io/part-of": "pawl"}));
     for manifest in rbac::manifests(executor, &[]).into_iter().chain(checks) {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();
