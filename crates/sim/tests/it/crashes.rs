@@ -1,4 +1,4 @@
-//! A crash at every single request between a commit and its finished check run: one Job and one check run come of it.
+//! A crash at every single request between what is asked for and its end: it is done once, and nothing that was not asked for.
 
 use pawl_sim::campaign::{self, Simulator};
 use pawl_sim::fault::{Fault, Injection};
@@ -29,4 +29,14 @@ fn a_crash_at_every_write_after_a_push_leaves_one_job_and_one_check_run() {
 #[test]
 fn a_crash_at_every_write_of_a_pull_request_leaves_one_job_and_one_check_run() {
     crash_everywhere("git-pull-request");
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_action_does_it_once_with_its_undo_stored_before() {
+    crash_everywhere("action-scale");
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_approved_action_does_only_what_was_approved() {
+    crash_everywhere("action-approval");
 }
