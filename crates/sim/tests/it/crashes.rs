@@ -70,3 +70,13 @@ fn two_engines_at_once_keep_the_order_of_a_diamond_and_leave_nothing() {
     crash_everywhere_among("deploy-update", 2, SOME);
     crash_everywhere_among("deploy-delete", 2, SOME);
 }
+
+#[test]
+fn a_crash_at_every_write_of_an_action_does_it_once_with_its_undo_stored_before() {
+    crash_everywhere("action-scale");
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_approved_action_does_only_what_was_approved() {
+    crash_everywhere("action-approval");
+}
