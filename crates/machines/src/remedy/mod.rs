@@ -4,6 +4,7 @@ pub mod action;
 pub mod alerts;
 pub mod explain;
 pub mod memory;
+pub mod policy_map;
 pub mod remediation_playbook;
 pub mod remediation_request;
 pub mod safety;
