@@ -19,8 +19,8 @@ use pawl_machines::failure::{Category, Failure};
 use pawl_machines::outside::{Call, Reply};
 use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
 
+use crate::built_in::built_in;
 use crate::evaluator::{Evaluator, Trouble};
-use crate::program::built_in;
 
 /// What the built-in policy is called.
 const BUILT_IN_NAME: &str = "built-in";
@@ -191,7 +191,7 @@ impl Outside for Port {
 
 fn of_built_in(input: &str) -> Verdict {
     let (decision, digest) = match built_in() {
-        Ok((program, digest)) => (program.decide(input), digest.to_owned()),
+        Ok(policy) => (policy.decide(input), policy.digest().to_owned()),
         Err(rejected) => (Err(rejected.to_string()), String::new()),
     };
     Verdict { policy: BUILT_IN_NAME.to_owned(), digest, decision, outdated: None }
