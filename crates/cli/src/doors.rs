@@ -7,6 +7,7 @@ use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
+use pawl_machines::remedy::policy_map::PolicyMaps;
 use pawl_machines::{cluster, deploy, git, remedy};
 
 /// What whoever runs the doors decides for everybody: the flags, the same wherever they run.
@@ -39,7 +40,8 @@ pub(crate) fn machines_with(
     let deploy = deploy::machines_with(&system_namespace, image);
     let remedy = remedy::machines_with(actions, choices.minimum_cooldown);
     let doors = git::machines(&system_namespace).into_iter().chain(deploy).chain(remedy);
-    doors.chain([AnyMachine::new(Reaper), AnyMachine::new(Freezes)]).collect()
+    let policies = PolicyMaps { system_namespace };
+    doors.chain([AnyMachine::new(Reaper), AnyMachine::new(Freezes), AnyMachine::new(policies)]).collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.

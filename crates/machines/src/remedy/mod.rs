@@ -8,6 +8,7 @@ pub mod explain;
 pub mod identity;
 pub mod kubernetes_execution;
 pub mod memory;
+pub mod policy_map;
 mod power;
 pub mod remediation_playbook;
 pub mod remediation_request;
