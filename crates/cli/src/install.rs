@@ -114,7 +114,9 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
 
 fn permissions(choices: &Choices) -> Vec<Value> {
     let mut rules: BTreeMap<(String, Vec<&str>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace, &choices.image)) {
+    for ((group, resource), verbs) in
+        needed(&doors::machines(&choices.system_namespace, &choices.image, &doors::Choices::default()))
+    {
         rules.entry((group, verbs.into_iter().collect())).or_default().push(resource);
     }
     let rules: Vec<Value> = rules
@@ -308,7 +310,7 @@ mod tests {
             identity: "a".into(),
         };
         let engine = Engine::builder(kube::Client::new(service, "default"))
-            .machines(doors::machines("pawl-system", "pawl:test"))
+            .machines(doors::machines("pawl-system", "pawl:test", &doors::Choices::default()))
             .leader(config)
             .build()
             .unwrap();

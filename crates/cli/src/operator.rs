@@ -36,6 +36,8 @@ pub(crate) struct Args {
     #[arg(long, env = "PAWL_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
     actions: rbac::Choices,
     #[command(flatten)]
     audit: audit_keeping::Choices,
@@ -50,7 +52,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let config = cluster::config_for_controllers(args.kubeconfig.as_deref()).await?;
     let client = kube::Client::try_from(config.clone())?;
     let executor = args.actions.executor(&args.image);
-    let machines = doors::machines_with(&args.system_namespace, &args.image, &executor);
+    let machines = doors::machines_with(&args.system_namespace, &args.image, &args.doors, &executor);
     let door = Door::Address(Arc::new(config));
     let config = leader::Config {
         namespace: args.system_namespace.clone(),

@@ -13,14 +13,16 @@
 //! | `keeping` | does a Freeze hold now, and when next? (its status) |
 //! | `when` | when does a Freeze hold? |
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use pawl_api::meta::{Gate, GateName, NewCondition, Reason};
 use pawl_api::pawl::freeze::{Door, FreezeSpec, KIND};
 use pawl_api::pawl::{Freeze, annotations, conditions};
 
 use crate::machine::Watch;
-use crate::object::{Key, Object};
-use crate::plan::{Plan, Waiting};
+use crate::object::{Key, Object, Reference};
+use crate::plan::{Plan, Step, Waiting};
 use crate::view::View;
 
 mod keeping;
@@ -28,9 +30,6 @@ mod when;
 
 pub use keeping::Freezes;
 use when::When;
-
-/// Freezes that are looked at: more than anybody keeps, and few enough for every look at every unit.
-const MAX_FREEZES: usize = 1000;
 
 /// The Freezes that select a unit, whether or not they hold.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +41,7 @@ pub struct Selecting {
 
 #[derive(Clone, Debug)]
 struct Selected {
-    name: String,
+    seen: Arc<Object>,
     reason: String,
     when: Result<When, String>,
 }
@@ -73,6 +72,8 @@ pub struct Hold {
     pub why: String,
     /// When the last of them ends; `None`: when somebody changes one of them.
     pub until: Option<Timestamp>,
+    /// As they were seen.
+    seen: Vec<(Reference, String)>,
 }
 
 impl Selecting {
@@ -83,23 +84,18 @@ impl Selecting {
             return Self::default();
         }
         let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
-        let selects = |spec: &FreezeSpec| selects(spec, door, me.namespace().unwrap_or_default(), &targets);
-        let selected =
-            all.iter().take(MAX_FREEZES).filter(|object| !object.is_deleting()).filter_map(|object| {
-                match object.parse::<Freeze>() {
-                    Ok(freeze) => selects(&freeze.spec).then(|| Selected {
-                        name: object.name().to_owned(),
-                        reason: freeze.spec.reason.clone(),
-                        when: When::of(&freeze.spec),
-                    }),
-                    // Nobody knows whom it selects.
-                    Err(malformed) => Some(Selected {
-                        name: object.name().to_owned(),
-                        reason: String::new(),
-                        when: Err(malformed.problem),
-                    }),
+        let namespace = me.namespace().unwrap_or_default();
+        let selected = all.into_iter().filter(|object| !object.is_deleting()).filter_map(|seen| {
+            let (reason, when) = match seen.parse::<Freeze>() {
+                Ok(freeze) if selects(&freeze.spec, door, namespace, &targets) => {
+                    (freeze.spec.reason.clone(), When::of(&freeze.spec))
                 }
-            });
+                Ok(_) => return None,
+                // Nobody knows whom it selects.
+                Err(malformed) => (String::new(), Err(malformed.problem)),
+            };
+            Some(Selected { seen, reason, when })
+        });
         let reason = me.annotation(annotations::FREEZE_OVERRIDE).map(str::trim);
         Self {
             freezes: selected.collect(),
@@ -111,33 +107,40 @@ impl Selecting {
         if self.freezes.is_empty() {
             return Standing::Unselected;
         }
-        let (mut names, mut why, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        for Selected { name, reason, when } in &self.freezes {
-            let end = match when {
-                Ok(when) => match when.at(now).active {
-                    Some(end) => end,
-                    None => continue,
-                },
-                Err(problem) => {
-                    why.push(format!("{name}: it cannot be read, so it holds until it is mended: {problem}"));
-                    names.push(name.clone());
-                    ends.push(None);
-                    continue;
-                }
-            };
-            why.push(format!("{name}: {reason}"));
-            names.push(name.clone());
-            ends.push(end);
+        let name = |one: &Selected| one.seen.name().to_owned();
+        let holding: Vec<(&Selected, Option<Timestamp>)> = self
+            .freezes
+            .iter()
+            .filter_map(|one| match &one.when {
+                Ok(when) => when.at(now).active.map(|until| (one, until)),
+                Err(_) => Some((one, None)),
+            })
+            .collect();
+        if holding.is_empty() {
+            return Standing::Free { selected: self.freezes.iter().map(name).collect() };
         }
-        if names.is_empty() {
-            return Standing::Free { selected: self.freezes.iter().map(|one| one.name.clone()).collect() };
-        }
-        let until =
-            ends.into_iter().collect::<Option<Vec<Timestamp>>>().and_then(|ends| ends.into_iter().max());
-        let hold = Hold { freezes: names, why: why.join("; "), until };
+        let why: Vec<String> = holding.iter().map(|(one, _)| one.says()).collect();
+        let ends: Option<Vec<Timestamp>> = holding.iter().map(|(_, until)| *until).collect();
+        let seen = |(one, _): &(&Selected, _)| (one.seen.reference(), one.seen.resource_version().to_owned());
+        let hold = Hold {
+            freezes: holding.iter().map(|(one, _)| name(one)).collect(),
+            why: why.join("; "),
+            until: ends.and_then(|ends| ends.into_iter().max()),
+            seen: holding.iter().map(seen).collect(),
+        };
         match &self.overridden {
             Some(reason) => Standing::Overridden { hold, reason: reason.clone() },
             None => Standing::Frozen(hold),
+        }
+    }
+}
+
+impl Selected {
+    fn says(&self) -> String {
+        let name = self.seen.name();
+        match &self.when {
+            Ok(_) => format!("{name}: {}", self.reason),
+            Err(problem) => format!("{name}: it cannot be read, so it holds until it is mended: {problem}"),
         }
     }
 }
@@ -169,6 +172,18 @@ impl Standing {
         }
     }
 
+    /// What the gate said of a unit that has started, whatever holds by now.
+    pub fn passed(&self) -> Option<Gate> {
+        match self {
+            Self::Frozen(hold) => {
+                let looked_at =
+                    format!("Freeze {}, which did not hold when it started", hold.freezes.join(", "));
+                Some(Gate::passed(GateName::Freeze, Reason::NotFrozen, looked_at))
+            }
+            Self::Unselected | Self::Free { .. } | Self::Overridden { .. } => self.gate(),
+        }
+    }
+
     /// `Frozen`: true while the unit waits. Whoever was never frozen needs none.
     pub fn condition(&self) -> NewCondition {
         match self {
@@ -192,6 +207,15 @@ impl Hold {
             None => "the end of the Freeze".to_owned(),
         };
         format!("{end}, or the annotation {} with a reason on the unit", annotations::FREEZE_OVERRIDE)
+    }
+
+    /// For plans that end a unit because of it: a cache that lags must not end anything.
+    pub fn still_so(&self) -> Vec<Step> {
+        let confirm = |(target, resource_version): &(Reference, String)| Step::ConfirmUnchanged {
+            target: target.clone(),
+            resource_version: resource_version.clone(),
+        };
+        self.seen.iter().map(confirm).collect()
     }
 
     /// For plans of units that wait: what they wait for, and when they look again. A change of a Freeze wakes them too.

@@ -41,26 +41,40 @@ parameter(name) := value if {
 	value := inner[name]
 }
 
-namespace_label(key) := object.get(object.get(input.namespace, "labels", {}), key, "")
+# Every namespace it is about, with its labels: what a node is in has none.
+namespaces[name] := labels if some name, labels in input.namespaces
 
-label(object_, key) := object.get(object.get(object_, ["metadata", "labels"], {}), key, "")
+namespaces[name] := labels if {
+	not input.namespaces
+	name := input.namespace.name
+	is_string(name)
+	labels := input.namespace.labels
+}
 
-annotation(object_, key) := object.get(object.get(object_, ["metadata", "annotations"], {}), key, "")
+namespace_label(name, key) := value if {
+	value := namespaces[name][key]
+} else := ""
+
+label(object_, key) := value if {
+	value := object_.metadata.labels[key]
+} else := ""
+
+annotation(object_, key) := value if {
+	value := object_.metadata.annotations[key]
+} else := ""
 
 # ---- production
 
 production if {
+	some name, _ in namespaces
 	some key in ["pawl.dev/environment", "environment", "env"]
-	namespace_label(key) in {"production", "prod"}
+	namespace_label(name, key) in {"production", "prod"}
 }
 
-production if input.namespace.name in {"production", "prod"}
-
-production if startswith(input.namespace.name, "prod-")
-
-production if endswith(input.namespace.name, "-prod")
-
-production if endswith(input.namespace.name, "-production")
+production if {
+	some name, _ in namespaces
+	regex.match(`^(prod|production|prod-.*|.*-prod|.*-production)$`, name)
+}
 
 # ---- protected
 
@@ -68,14 +82,16 @@ system_namespaces := {"kube-system", "kube-public", "kube-node-lease"}
 
 deny contains msg if {
 	changes
-	input.namespace.name in system_namespaces
-	msg := sprintf("namespace %s is the cluster's own", [input.namespace.name])
+	some name, _ in namespaces
+	name in system_namespaces
+	msg := sprintf("namespace %s is the cluster's own", [name])
 }
 
 deny contains msg if {
 	changes
-	namespace_label("pawl.dev/protected") == "true"
-	msg := sprintf("namespace %s is protected by its label pawl.dev/protected", [input.namespace.name])
+	some name, _ in namespaces
+	namespace_label(name, "pawl.dev/protected") == "true"
+	msg := sprintf("namespace %s is protected by its label pawl.dev/protected", [name])
 }
 
 deny contains msg if {
@@ -150,7 +166,7 @@ acts_on_node if closes_node
 acts_on_node if input.action in {"taint_node", "untaint_node", "uncordon_node"}
 
 # One that takes no pods already is not counted among those that do.
-takes_pods if not object.get(input.target, ["spec", "unschedulable"], false)
+takes_pods if not input.target.spec.unschedulable
 
 deny contains "this is the last node that takes new pods" if {
 	closes_node
@@ -195,10 +211,15 @@ gitops_managed if {
 	annotation(object_, "argocd.argoproj.io/tracking-id") != ""
 }
 
-# What a GitOps tool manages it would change back: only where its namespace says that this is wanted.
+# What a GitOps tool manages it would change back: only where every namespace says that this is wanted.
 default allow_gitops := false
 
-allow_gitops if namespace_label("pawl.dev/allow-gitops") == "true"
+allow_gitops if {
+	count(namespaces) > 0
+	every name, _ in namespaces {
+		namespace_label(name, "pawl.dev/allow-gitops") == "true"
+	}
+}
 
 # ---- what was frozen, and somebody overrode it
 

@@ -394,7 +394,8 @@ fn walk<'a>(expr: &'a Expr, parts: &mut Vec<Part<'a>>, mentions: &mut Mentions<'
             }
             parts.extend(indexes(expr).map(Part::Expr));
         }
-        Expr::Call { span, fcn, params, .. } => {
+        Expr::Call { fcn, params, .. } => {
+            let span = base(fcn).span();
             mentions.of.push(Mention { path: static_path(fcn), span, kind: Kind::Call });
             parts.extend(params.iter().map(|param| Part::Expr(param)));
         }

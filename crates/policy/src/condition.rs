@@ -48,10 +48,9 @@ impl Condition {
         match as_rules {
             Ok(Some(condition)) => Ok(condition),
             Ok(None) if has_package => Err(Problem::whole(NAME, format!("it has no rule {ALLOW}"))),
-            Err(problem) if has_package => Err(problem),
+            Err(problem) if has_package || says_allow(rego) => Err(problem),
             // What reads like rules and does not say `allow` may be assignments before an expression.
-            Ok(None) => expressions(rego),
-            Err(of_rules) => expressions(rego).map_err(|problem| farther(of_rules, problem)),
+            Ok(None) | Err(_) => expressions(rego),
         }
     }
 
@@ -108,6 +107,12 @@ fn by_expressions(engine: &mut Engine, text: &str) -> Result<Held, String> {
     Ok(Held::No { message })
 }
 
+/// Whether a line begins with `allow`: whoever writes that means rules.
+fn says_allow(text: &str) -> bool {
+    let rest = text.lines().filter_map(|line| line.trim_start().strip_prefix("allow"));
+    rest.into_iter().any(|rest| rest.starts_with([' ', '\t', '{', ':', '=']))
+}
+
 /// Reads rules; `None` where there is no `allow` among them.
 fn rules(text: &str, added: u32) -> Result<Option<Condition>, Problem> {
     let moved = |mut problem: Problem| {
@@ -134,12 +139,13 @@ fn rules(text: &str, added: u32) -> Result<Option<Condition>, Problem> {
 
 /// Reads expressions: as the body of a rule, to see what they call.
 fn expressions(text: &str) -> Result<Condition, Problem> {
-    let mut checked = engine()?;
-    add(&mut checked, NAME, &format!("{PACKAGE}holds if {{\n{text}\n}}\n")).map_err(|mut problem| {
+    let moved = |mut problem: Problem| {
         problem.line = problem.line.saturating_sub(2);
         problem
-    })?;
-    calls::check(checked.get_modules())?;
+    };
+    let mut checked = engine()?;
+    add(&mut checked, NAME, &format!("{PACKAGE}holds if {{\n{text}\n}}\n")).map_err(moved)?;
+    calls::check(checked.get_modules()).map_err(moved)?;
     if let Some(name) = assigned_last(text) {
         let message =
             format!("its last expression assigns {name}, which always holds: end with what must be true");
@@ -165,10 +171,6 @@ fn said(value: &Value) -> Option<String> {
         Value::String(message) => Some(text::head(message.to_string(), MAX_MESSAGE_CHARS)),
         other => Some(text::head(other.to_string(), MAX_MESSAGE_CHARS)),
     }
-}
-
-fn farther(one: Problem, other: Problem) -> Problem {
-    if (one.line, one.column) > (other.line, other.column) { one } else { other }
 }
 
 #[cfg(test)]
@@ -242,9 +244,11 @@ mod tests {
     #[test]
     fn problems_have_the_place_in_what_was_written() {
         let Held::Error(problem) = held("allow if {\n  input.a ==\n}", "{}") else { panic!() };
+        assert!(problem.starts_with("condition:") && !problem.starts_with("condition:4"), "{problem}");
+        let Held::Error(problem) = held("input.a == 1\ninput.b ==\ninput.c ! 3", "{}") else { panic!() };
         assert!(problem.starts_with("condition:3:"), "{problem}");
         let Held::Error(problem) = held("input.a == 1\nrand.intn(\"a\", 3) == 1", "{}") else { panic!() };
-        assert!(problem.contains("rand.intn is refused"), "{problem}");
+        assert!(problem.starts_with("condition:2:1: rand.intn is refused"), "{problem}");
         let Held::Error(problem) = held("f(x) := f(x)\nallow if f(1)", "{}") else { panic!() };
         assert!(problem.starts_with("condition:1:") && problem.contains("leads back"), "{problem}");
     }

@@ -10,13 +10,13 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::disk::{Disk, Handle};
 use super::journal::{Ack, Journal};
 use super::record::{self, Change, Damage, FileKind, FrameBuilder, Known, Record};
 use super::{ChangeType, Event, JournalFailed, Object, Shared};
@@ -69,7 +69,7 @@ pub(crate) struct FileJournal {
     queue: Arc<Queue>,
     writer: Option<JoinHandle<()>>,
     /// Held as long as the store is open.
-    _lock: File,
+    _lock: Box<dyn std::fmt::Debug + Send + Sync>,
 }
 
 /// What waits to be written.
@@ -92,15 +92,19 @@ struct Waiting {
 impl FileJournal {
     /// Opens a directory, making it if need be, and brings `shared` to the state it holds.
     pub(super) fn open(
+        disk: Arc<dyn Disk>,
         dir: &Path,
         shared: &Arc<Shared>,
         rotate_bytes: u64,
     ) -> Result<FileJournal, OpenError> {
-        fs::create_dir_all(dir).map_err(failed("create", dir))?;
-        let lock = lock(dir)?;
-        let (log, written) = recover(dir, shared)?;
+        disk.make_dir(dir).map_err(failed("create", dir))?;
+        let held = dir.join("LOCK");
+        let lock = disk.lock(&held).map_err(failed("lock", &held))?;
+        let lock = lock.ok_or(OpenError::InUse { path: held })?;
+        let (log, written) = recover(&*disk, dir, shared)?;
         let queue = Arc::new(Queue::default());
         let writer = Writer {
+            disk,
             dir: dir.to_owned(),
             shared: shared.clone(),
             queue: queue.clone(),
@@ -171,10 +175,11 @@ impl Queue {
 
 /// The thread that writes.
 struct Writer {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     shared: Arc<Shared>,
     queue: Arc<Queue>,
-    log: File,
+    log: Box<dyn Handle>,
     written: u64,
     rotate_bytes: u64,
     snapshot: Option<JoinHandle<()>>,
@@ -186,9 +191,10 @@ impl Writer {
     fn run(mut self) {
         while let Some((frame, last)) = self.queue.next() {
             // After a failed sync nobody knows what the disk holds: never try again, never go on.
-            if let Err(error) = self.log.write_all(&frame).and_then(|()| self.log.sync_data()) {
+            if let Err(error) = self.log.write_all(&frame).and_then(|()| self.log.sync()) {
                 tracing::error!(%error, "the journal cannot be written");
                 self.shared.fail(JournalFailed(error.to_string()));
+                self.take_back();
                 break;
             }
             self.written += frame.len() as u64;
@@ -208,25 +214,34 @@ impl Writer {
         }
     }
 
+    /// Drops what was written and never safe: whoever opens the log next would read it from the machine's memory, and
+    /// take for kept what the disk never got.
+    fn take_back(&self) {
+        if let Err(error) = self.log.cut(self.written).and_then(|()| self.log.sync()) {
+            tracing::error!(%error, "an unfinished write could not be taken back");
+        }
+    }
+
     /// Begins a new log and has a snapshot take the place of what was before.
     fn rotate(&mut self, last: u64) -> Result<(), OpenError> {
         let first = last + 1;
-        self.log = new_log(&self.dir, first)?;
-        self.written = 0;
+        self.log = new_log(&*self.disk, &self.dir, first)?;
+        self.written = record::HEADER_LEN as u64;
         // Only this thread publishes, so what is visible is exactly what the old logs say.
         let objects = self.shared.everything();
         self.snapshot_bytes = objects.iter().map(|(_, o)| o.bytes().len() as u64).sum();
-        let dir = self.dir.clone();
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
         let busy = self.snapshotting.clone();
         busy.store(true, Ordering::Release);
-        let thread = std::thread::Builder::new().name("snapshot".into()).spawn(move || {
-            if let Err(error) = write_snapshot(&dir, last, &objects).and_then(|()| drop_before(&dir, last)) {
+        let work = move || {
+            let written = write_snapshot(&*disk, &dir, last, &objects);
+            if let Err(error) = written.and_then(|()| drop_before(&*disk, &dir, last)) {
                 tracing::warn!(%error, "a snapshot could not be written; the logs stay");
             }
             busy.store(false, Ordering::Release);
-        });
-        match thread {
-            Ok(thread) => self.snapshot = Some(thread),
+        };
+        match self.disk.beside("snapshot", Box::new(work)) {
+            Ok(thread) => self.snapshot = thread,
             Err(error) => {
                 self.snapshotting.store(false, Ordering::Release);
                 return Err(OpenError::Thread(error));
@@ -236,23 +251,12 @@ impl Writer {
     }
 }
 
-fn lock(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join("LOCK");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(failed("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path }),
-        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
-    }
-}
-
 /// Reads everything back; returns the log to go on with and how long it is.
-fn recover(dir: &Path, shared: &Shared) -> Result<(File, u64), OpenError> {
-    let files = Files::list(dir)?;
+fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Handle>, u64), OpenError> {
+    let files = Kept::list(disk, dir)?;
     let (mut revision, mut known) = (0, Known::default());
     if let Some((at, path)) = files.snapshots.last() {
-        load_snapshot(path, shared, &mut known)?;
+        load_snapshot(disk, path, shared, &mut known)?;
         shared.begin_at(*at);
         revision = *at;
     }
@@ -266,18 +270,20 @@ fn recover(dir: &Path, shared: &Shared) -> Result<(File, u64), OpenError> {
             let why = format!("it begins at revision {first}, and the files before end at {revision}");
             return Err(OpenError::Damaged { path: path.clone(), offset: 0, why });
         }
-        let (through, end) = load_log(path, revision, next.is_none(), shared, &mut known)?;
+        let (through, end) = load_log(disk, path, revision, next.is_none(), shared, &mut known)?;
         revision = through;
         if next.is_none() {
-            let log = OpenOptions::new().append(true).open(path).map_err(failed("open", path))?;
+            let log = disk.append(path).map_err(failed("open", path))?;
+            // A process that died before its sync left what only the machine's memory holds; now it is shown.
+            log.sync().map_err(failed("sync", path))?;
             return Ok((log, end));
         }
     }
-    Ok((new_log(dir, revision + 1)?, record::HEADER_LEN as u64))
+    Ok((new_log(disk, dir, revision + 1)?, record::HEADER_LEN as u64))
 }
 
-fn load_snapshot(path: &Path, shared: &Shared, known: &mut Known) -> Result<(), OpenError> {
-    let bytes = read(path)?;
+fn load_snapshot(disk: &dyn Disk, path: &Path, shared: &Shared, known: &mut Known) -> Result<(), OpenError> {
+    let bytes = disk.read(path).map_err(failed("read", path))?;
     let damaged = |offset: usize, why: &Damage| damaged(path, offset, why);
     record::check_header(FileKind::Snapshot, &bytes).map_err(|d| damaged(0, &d))?;
     let mut at = record::HEADER_LEN;
@@ -297,18 +303,18 @@ fn load_snapshot(path: &Path, shared: &Shared, known: &mut Known) -> Result<(), 
 
 /// Replays a log after `revision`; returns the last revision in it and where it ends.
 fn load_log(
+    disk: &dyn Disk,
     path: &Path,
     mut revision: u64,
     last: bool,
     shared: &Shared,
     known: &mut Known,
 ) -> Result<(u64, u64), OpenError> {
-    let bytes = read(path)?;
+    let bytes = disk.read(path).map_err(failed("read", path))?;
     if let Err(damage) = record::check_header(FileKind::Log, &bytes) {
         // A log cut within its header was being begun: nothing was in it.
         if last && damage == Damage::NoHeader {
-            fs::write(path, record::header(FileKind::Log)).map_err(failed("write", path))?;
-            sync(path)?;
+            begin(disk, path)?;
             return Ok((revision, record::HEADER_LEN as u64));
         }
         return Err(damaged(path, 0, &damage));
@@ -323,7 +329,7 @@ fn load_log(
                     return Err(damaged(path, at, &damage));
                 }
                 tracing::warn!(path = %path.display(), offset = at, %damage, "an unfinished write is dropped");
-                cut(path, at as u64)?;
+                cut(disk, path, at as u64)?;
                 break;
             }
         };
@@ -361,20 +367,28 @@ fn replay(record: Record, shared: &Shared) {
     }));
 }
 
-fn new_log(dir: &Path, first: u64) -> Result<File, OpenError> {
-    let path = dir.join(format!("log-{first:020}"));
-    let mut file =
-        OpenOptions::new().create(true).append(true).open(&path).map_err(failed("create", &path))?;
-    file.set_len(0).map_err(failed("empty", &path))?;
-    file.write_all(&record::header(FileKind::Log)).map_err(failed("write", &path))?;
-    file.sync_all().map_err(failed("sync", &path))?;
-    sync(dir)?;
-    Ok(file)
+fn new_log(disk: &dyn Disk, dir: &Path, first: u64) -> Result<Box<dyn Handle>, OpenError> {
+    let log = begin(disk, &dir.join(format!("log-{first:020}")))?;
+    disk.sync_dir(dir).map_err(failed("sync", dir))?;
+    Ok(log)
 }
 
-fn write_snapshot(dir: &Path, at: u64, objects: &[(Arc<str>, Arc<Object>)]) -> Result<(), OpenError> {
+/// A log with nothing in it.
+fn begin(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Handle>, OpenError> {
+    let mut log = disk.create(path).map_err(failed("create", path))?;
+    log.write_all(&record::header(FileKind::Log)).map_err(failed("write", path))?;
+    log.sync().map_err(failed("sync", path))?;
+    Ok(log)
+}
+
+fn write_snapshot(
+    disk: &dyn Disk,
+    dir: &Path,
+    at: u64,
+    objects: &[(Arc<str>, Arc<Object>)],
+) -> Result<(), OpenError> {
     let unfinished = dir.join("snapshot.tmp");
-    let mut file = File::create(&unfinished).map_err(failed("create", &unfinished))?;
+    let mut file = disk.create(&unfinished).map_err(failed("create", &unfinished))?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(failed("write", &unfinished));
     write(&record::header(FileKind::Snapshot))?;
     let mut frame = FrameBuilder::default();
@@ -388,35 +402,34 @@ fn write_snapshot(dir: &Path, at: u64, objects: &[(Arc<str>, Arc<Object>)]) -> R
         write(&frame.finish())?;
     }
     write(&FrameBuilder::default().finish())?;
-    file.sync_all().map_err(failed("sync", &unfinished))?;
+    file.sync().map_err(failed("sync", &unfinished))?;
     let path = dir.join(format!("snapshot-{at:020}"));
-    fs::rename(&unfinished, &path).map_err(failed("name", &path))?;
-    sync(dir)
+    disk.rename(&unfinished, &path).map_err(failed("name", &path))?;
+    disk.sync_dir(dir).map_err(failed("sync", dir))
 }
 
 /// Drops what the snapshot at `at` replaces.
-fn drop_before(dir: &Path, at: u64) -> Result<(), OpenError> {
-    let files = Files::list(dir)?;
+fn drop_before(disk: &dyn Disk, dir: &Path, at: u64) -> Result<(), OpenError> {
+    let files = Kept::list(disk, dir)?;
     let old_logs = files.logs.iter().filter(|(first, _)| *first <= at);
     let old_snapshots = files.snapshots.iter().filter(|(revision, _)| *revision < at);
     for (_, path) in old_logs.chain(old_snapshots) {
-        fs::remove_file(path).map_err(failed("remove", path))?;
+        disk.remove(path).map_err(failed("remove", path))?;
     }
-    sync(dir)
+    disk.sync_dir(dir).map_err(failed("sync", dir))
 }
 
 /// The files of a store by revision.
 #[derive(Debug, Default)]
-struct Files {
+struct Kept {
     logs: Vec<(u64, PathBuf)>,
     snapshots: Vec<(u64, PathBuf)>,
 }
 
-impl Files {
-    fn list(dir: &Path) -> Result<Files, OpenError> {
-        let mut files = Files::default();
-        for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
-            let path = entry.map_err(failed("list", dir))?.path();
+impl Kept {
+    fn list(disk: &dyn Disk, dir: &Path) -> Result<Kept, OpenError> {
+        let mut files = Kept::default();
+        for path in disk.list(dir).map_err(failed("list", dir))? {
             let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
             if let Some(first) = name.strip_prefix("log-").and_then(|n| n.parse().ok()) {
                 files.logs.push((first, path));
@@ -430,21 +443,10 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
-    let mut bytes = Vec::new();
-    let mut file = File::open(path).map_err(failed("open", path))?;
-    file.read_to_end(&mut bytes).map_err(failed("read", path))?;
-    Ok(bytes)
-}
-
-fn cut(path: &Path, len: u64) -> Result<(), OpenError> {
-    let file = OpenOptions::new().write(true).open(path).map_err(failed("open", path))?;
-    file.set_len(len).map_err(failed("cut", path))?;
-    file.sync_all().map_err(failed("sync", path))
-}
-
-fn sync(path: &Path) -> Result<(), OpenError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(failed("sync", path))
+fn cut(disk: &dyn Disk, path: &Path, len: u64) -> Result<(), OpenError> {
+    let file = disk.append(path).map_err(failed("open", path))?;
+    file.cut(len).map_err(failed("cut", path))?;
+    file.sync().map_err(failed("sync", path))
 }
 
 fn failed(attempt: &'static str, path: &Path) -> impl Fn(io::Error) -> OpenError {
@@ -459,9 +461,11 @@ fn damaged(path: &Path, offset: usize, why: &Damage) -> OpenError {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::disk::Files;
     use super::super::tests::{draft, table};
     use super::super::{CommitError, Expect, Options, Store, key};
     use super::*;
+    use std::fs;
 
     fn open(dir: &Path) -> Result<Store, OpenError> {
         Store::open(dir, Options::default())
@@ -486,7 +490,7 @@ mod tests {
     }
 
     fn the_log(dir: &Path) -> PathBuf {
-        Files::list(dir).unwrap().logs.pop().unwrap().1
+        Kept::list(&Files, dir).unwrap().logs.pop().unwrap().1
     }
 
     #[test]
@@ -520,28 +524,6 @@ mod tests {
             truths.push((fs::metadata(the_log(dir)).unwrap().len(), contents(&store)));
         }
         truths
-    }
-
-    #[test]
-    fn a_log_cut_anywhere_gives_a_state_that_was_acknowledged() {
-        let dir = tempfile::tempdir().unwrap();
-        let truths = history(dir.path(), 6);
-        let whole = fs::read(the_log(dir.path())).unwrap();
-        // Around every end of a frame, and here and there within: each cut costs several syncs.
-        let near_end = |cut: usize| truths.iter().any(|(end, _)| end.abs_diff(cut as u64) <= 2);
-        for cut in (0..=whole.len()).filter(|cut| near_end(*cut) || cut % 29 == 0) {
-            let copy = tempfile::tempdir().unwrap();
-            let log = copy.path().join(the_log(dir.path()).file_name().unwrap());
-            fs::write(&log, &whole[..cut]).unwrap();
-            let store = open(copy.path()).unwrap();
-            let truth =
-                truths.iter().rev().find(|(end, _)| *end <= cut as u64).map(|(_, truth)| truth.clone());
-            assert_eq!(contents(&store), truth.unwrap_or_default(), "cut at {cut}");
-            let next = put(&store, "after", "x");
-            store.wait(next).unwrap();
-            drop(store);
-            assert!(contents(&open(copy.path()).unwrap()).contains_key("after"), "cut at {cut}");
-        }
     }
 
     #[test]
@@ -583,7 +565,7 @@ mod tests {
         }
         let before = contents(&store);
         drop(store);
-        let files = Files::list(dir.path()).unwrap();
+        let files = Kept::list(&Files, dir.path()).unwrap();
         assert_eq!(files.snapshots.len(), 1, "{files:?}");
         assert!(files.logs.len() <= 2, "{files:?}");
         let store = Store::open(dir.path(), options).unwrap();

@@ -10,6 +10,9 @@
 //! Writers compare with the *head* (visible and pending), so they never wait for the disk to decide.
 //! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
 
+mod disk;
+#[cfg(test)]
+mod failing;
 mod file;
 mod frames;
 mod journal;
@@ -266,8 +269,12 @@ impl Store {
 
     /// A store in files, as it was left.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Store, OpenError> {
+        Store::open_on(Arc::new(disk::Files), dir, options)
+    }
+
+    fn open_on(disk: Arc<dyn disk::Disk>, dir: &Path, options: Options) -> Result<Store, OpenError> {
         let shared = Arc::new(Shared::new(options.limits));
-        let journal = Box::new(FileJournal::open(dir, &shared, options.rotate_bytes)?);
+        let journal = Box::new(FileJournal::open(disk, dir, &shared, options.rotate_bytes)?);
         Ok(Store { shared, journal })
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -93,7 +95,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let ports = ports.within(bundles, guarded)?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
-        .machines(doors::with_cluster(SYSTEM_NAMESPACE))
+        .machines(doors::with_cluster(SYSTEM_NAMESPACE, &args.doors))
         .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)

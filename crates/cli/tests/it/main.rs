@@ -8,6 +8,7 @@
 )]
 
 mod acting;
+mod bench;
 mod containers;
 mod demo;
 mod kubectl;

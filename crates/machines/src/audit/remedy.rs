@@ -33,11 +33,7 @@ pub(crate) fn workflow_execution(tell: &Teller<'_>, execution: &WorkflowExecutio
         let started = tell.entry("execution.started", "", status.start_time.as_ref());
         entries.push(of_the_run(started.outcome(Outcome::Pending)));
     }
-    if let Some(clearance) = &status.block_clearance {
-        let cleared = tell.entry("block.cleared", "", clearance.cleared_at.as_ref());
-        let by = Actor::User(clearance.cleared_by.clone());
-        entries.push(Entry { actor: by, ..cleared }.with("reason", clearance.reason.as_str()));
-    }
+    entries.extend(cancelled_by(tell));
     let (event, outcome) = match status.phase {
         Some(WorkflowExecutionPhase::Completed) => ("execution.completed", Outcome::Success),
         Some(WorkflowExecutionPhase::Failed) => {
@@ -58,6 +54,14 @@ pub(crate) fn workflow_execution(tell: &Teller<'_>, execution: &WorkflowExecutio
             .with("exitCode", details.and_then(|details| details.exit_code)),
     );
     entries
+}
+
+/// That somebody asked for it to be stopped, as `pawl cancel` writes it down: who, and why if they said so.
+fn cancelled_by(tell: &Teller<'_>) -> Option<Entry> {
+    let said = tell.me.annotation(annotations::CANCEL)?;
+    let (who, why) = said.split_once(": ").map_or((said, None), |(who, why)| (who, Some(why)));
+    let asked = tell.entry("cancel.requested", "", None);
+    Some(Entry { actor: Actor::User(who.to_owned()), ..asked }.with("reason", why))
 }
 
 /// What policy, the lock and the other gates said is told of every unit alike: `….policy.evaluated`.
@@ -184,7 +188,7 @@ pub(crate) fn remediation_request(tell: &Teller<'_>, request: &RemediationReques
             .with("fingerprint", signal.map(|signal| signal.fingerprint.as_str()))
             .with("requestedBy", request.spec.requested_by.as_deref())
     };
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = cancelled_by(tell).into_iter().collect();
     if let Some(time) = &status.start_time {
         entries.push(of_the_signal(tell.entry("started", "", Some(time)).outcome(Outcome::Pending)));
     }

@@ -26,8 +26,9 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
-use pawl_api::pawl::conditions::TARGET_LOCKED;
+use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase as _, Reason, condition};
+use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
+use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
 
 use self::locking::{Locks, Taken, Turn};
@@ -36,6 +37,7 @@ use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
 use crate::audit::{self, Entry, Teller};
 use crate::backoff;
+use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
@@ -45,6 +47,7 @@ use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
 
 mod locking;
+mod telling;
 
 /// The wait before a failed try is repeated within a job: it doubles from here …
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -157,6 +160,8 @@ pub struct Observed {
     /// What a container item looks at.
     container: Option<container::Facts>,
     locks: Locks,
+    /// The Freezes that select it, while a job has not begun to act.
+    freezes: Selecting,
     pub(super) answers: Arc<Answers>,
     /// A step that was refused for good.
     refused: Option<String>,
@@ -182,6 +187,7 @@ impl Machine for DeployItems {
                 Watch::owned(SECRET),
                 Watch::other(KIND, |_, _| Vec::new()).by_labels(&[WAITS_FOR]),
                 Watch::other(LEASE, locking::of_the_lock).by_labels(&[UNIT]),
+                freeze::watch(not_yet_begun),
             ]
             .into_iter()
             .chain(manifest::WATCHED.iter().map(deployed))
@@ -218,8 +224,15 @@ impl Machine for DeployItems {
         let facts = || container::observe(view, &me, item, &self.image);
         let container = (deployer == Some(Deployer::Container)).then(facts);
         let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
+        let locks = Locks::observe(view, &self.system_namespace, &me, acts_on);
+        let freezes = if working && item_job::has_not_begun(item.status.as_ref()) {
+            Selecting::observe(view, &me, Door::Deploy, locks.targets())
+        } else {
+            Selecting::default()
+        };
         Observed {
-            locks: Locks::observe(view, &self.system_namespace, &me, acts_on),
+            locks,
+            freezes,
             answers: Arc::clone(input.answers),
             system_namespace: self.system_namespace.clone().into_owned(),
             manifest,
@@ -328,18 +341,47 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
     }
     status.target = locking::own(me).map(|target| target.to_string());
     item_job::pick_up(&mut status, flow, &deployer, me, now);
-    match observed.turn(now) {
-        Turn::Yes => locked(observed, status),
-        Turn::Take(steps) => Plan { steps, ..locked(observed, status) },
-        Turn::No(taken) => waits_for_its_turn(observed, status, *taken, now),
+    let ignored = if flow == Flow::Install { telling::warns(observed, &mut status, now) } else { None };
+    let mut plan = match (observed.frozen(now), observed.turn(now)) {
+        (Some(frozen), _) => waits_for_the_thaw(observed, status, &frozen, now),
+        (None, Turn::Yes) => locked(observed, status, now),
+        (None, Turn::Take(steps)) => Plan { steps, ..locked(observed, status, now) },
+        (None, Turn::No(taken)) => waits_for_its_turn(observed, status, *taken, now),
+    };
+    if plan.status.is_some() {
+        let phase = flow.first().as_str();
+        plan.notes.push(telling::moved(observed, Reason::PickedUp, format!("picked up: {phase}")));
+        plan.notes.extend(ignored);
     }
+    plan
 }
 
 /// All that it acts on is its own.
-fn locked(observed: &Observed, mut status: DeployItemStatus) -> Plan<DeployItemStatus> {
+fn locked(observed: &Observed, mut status: DeployItemStatus, now: Timestamp) -> Plan<DeployItemStatus> {
     condition::remove(&mut status.conditions, TARGET_LOCKED);
+    condition::remove(&mut status.conditions, FROZEN);
     let looked_at = locking::own(&observed.me).map(|target| target.to_string()).unwrap_or_default();
-    Plan::rest().status(status).gate(Gate::passed(GateName::Lock, Reason::LockAcquired, looked_at))
+    let mut plan =
+        Plan::rest().status(status).gate(Gate::passed(GateName::Lock, Reason::LockAcquired, looked_at));
+    plan.gates.extend(observed.freezes.standing(now).passed());
+    plan
+}
+
+/// A Freeze holds. Like the wait for a lock, it comes after the item was picked up, and the time does not count.
+fn waits_for_the_thaw(
+    observed: &Observed,
+    mut status: DeployItemStatus,
+    frozen: &Standing,
+    now: Timestamp,
+) -> Plan<DeployItemStatus> {
+    condition::remove(&mut status.conditions, TARGET_LOCKED);
+    condition::set(&mut status.conditions, frozen.condition(), observed.me.meta().generation, now);
+    let mut plan = Plan::rest().status(status);
+    plan.gates.extend(frozen.gate());
+    match frozen.hold() {
+        Some(hold) => hold.waits(plan),
+        None => plan,
+    }
 }
 
 fn waits_for_its_turn(
@@ -367,13 +409,17 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
         let why = "the last try failed".to_owned();
         return Plan::rest().waiting(Waiting::Time { at, why }).wake_at(at);
     }
+    if let Some(frozen) = observed.frozen(now) {
+        return waits_for_the_thaw(observed, status, &frozen, now);
+    }
+    let thawed = condition::remove(&mut status.conditions, FROZEN);
     let take = match observed.turn(now) {
         Turn::Yes => Vec::new(),
         Turn::Take(steps) => steps,
         Turn::No(taken) => return waits_for_its_turn(observed, status, *taken, now),
     };
     // What it waited does not count.
-    if condition::remove(&mut status.conditions, TARGET_LOCKED) {
+    if condition::remove(&mut status.conditions, TARGET_LOCKED) || thawed {
         status.last_reconcile_time = Some(Time(now));
     }
     if let (Some(problem), Flow::Install) = (&observed.locks.problem, flow) {
@@ -425,6 +471,9 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     };
     // Nothing is done before all that it acts on is its own.
     plan.steps = take.into_iter().chain(steps).chain(plan.steps).collect();
+    if thawed {
+        plan.gates.extend(observed.freezes.standing(now).passed());
+    }
     (plan.asks, plan.waiting) = (asks, waiting);
     plan.notes.extend(notes);
     plan.wake = plan.wake.earliest(wake.map_or(Wake::OnChange, Wake::At));
@@ -447,8 +496,14 @@ fn concludes(
     };
     match come {
         Come::Working => {
-            status.phase = Some(flow.working());
-            Plan::rest().status(status)
+            let moves = status.phase.replace(flow.working()) != Some(flow.working());
+            let plan = Plan::rest().status(status);
+            let phase = flow.working().as_str();
+            if moves {
+                plan.note(telling::moved(observed, Reason::Progressing, format!("at work: {phase}")))
+            } else {
+                plan
+            }
         }
         Come::Done(message) if flow == Flow::Remove => release(observed, Reason::Uninstalled, &message),
         Come::Lost(message) => Plan {
@@ -488,6 +543,12 @@ impl Observed {
         let run = self.container.as_ref().map(container::Facts::run);
         self.locks.turn(&self.system_namespace, &self.me, run, now)
     }
+
+    /// What keeps a job from beginning. Whoever holds its targets has been through this gate.
+    fn frozen(&self, now: Timestamp) -> Option<Standing> {
+        let standing = self.freezes.standing(now);
+        (self.locks.held.is_empty() && standing.hold().is_some()).then_some(standing)
+    }
 }
 
 /// When a failed try is repeated; `None` when none failed in this job.
@@ -506,7 +567,7 @@ fn export_key(me: &Object) -> Key {
 /// What an item deployed says so in its labels.
 fn deployed(kind: &Kind) -> Watch {
     let wakes = Wakes::Labels { namespace: Some(labels::DEPLOY_ITEM_NAMESPACE), name: labels::DEPLOY_ITEM };
-    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[] }
+    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[], lines: &[] }
 }
 
 /// Items wait for their Execution in all things; only when it is gone they must help themselves.
@@ -524,6 +585,17 @@ fn naming_the_target(target: &Object, view: &dyn View) -> Vec<Key> {
         object.parse::<DeployItem>().is_ok_and(|item| {
             item.spec.target.as_ref().is_some_and(|wanted| wanted.name == target.name())
                 && item_job::running(item.status.as_ref()).is_some()
+        })
+    });
+    waiting.map(|object| object.key()).collect()
+}
+
+/// A Freeze concerns the items whose job has not begun to act.
+fn not_yet_begun(_: &Object, view: &dyn View) -> Vec<Key> {
+    let all = view.list(&KIND, None);
+    let waiting = all.iter().filter(|object| {
+        object.parse::<DeployItem>().is_ok_and(|item| {
+            item_job::running(item.status.as_ref()).is_some() && item_job::has_not_begun(item.status.as_ref())
         })
     });
     waiting.map(|object| object.key()).collect()

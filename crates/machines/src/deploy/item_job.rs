@@ -51,6 +51,21 @@ impl Flow {
     }
 }
 
+/// Whether the job that runs, or the next one, has done nothing yet.
+pub fn has_not_begun(status: Option<&DeployItemStatus>) -> bool {
+    match status.and_then(|status| status.phase) {
+        None
+        | Some(
+            DeployItemPhase::Init
+            | DeployItemPhase::InitDelete
+            | DeployItemPhase::Succeeded
+            | DeployItemPhase::Failed
+            | DeployItemPhase::DeleteFailed,
+        ) => true,
+        Some(DeployItemPhase::Progressing | DeployItemPhase::Deleting) => false,
+    }
+}
+
 /// The job that an item runs, if it runs one.
 pub fn running(status: Option<&DeployItemStatus>) -> Option<&str> {
     status.and_then(|status| Jobs::of(&status.job_id, &status.job_id_finished).running())

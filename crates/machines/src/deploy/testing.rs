@@ -6,6 +6,7 @@ use std::time::Duration;
 use pawl_api::deploy::{annotations, data_object, deploy_item, execution, installation, labels, target};
 use pawl_api::k8s::{CLUSTER_ROLE, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, LEASE, NAMESPACE, SECRET};
 use pawl_api::meta::Kind;
+use pawl_api::pawl::freeze;
 use serde_json::{Value, json};
 
 use super::deploy_item::DeployItems;
@@ -15,7 +16,7 @@ use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::testing::{CONFIG_MAP, Cluster};
 
-pub(super) const KINDS: [Kind; 12] = [
+pub(super) const KINDS: [Kind; 13] = [
     installation::KIND,
     execution::KIND,
     deploy_item::KIND,
@@ -28,6 +29,7 @@ pub(super) const KINDS: [Kind; 12] = [
     CLUSTER_ROLE,
     LEASE,
     CUSTOM_RESOURCE_DEFINITION,
+    freeze::KIND,
 ];
 
 pub(super) struct Case {

@@ -4,7 +4,7 @@
 //! finalizer ─▶ Branch there? ─no──▶ the Workflow is deleted
 //!              finished?     ─yes─▶ it stays finished, whatever becomes of its Job (I2)
 //!              cancelled?    ─yes─▶ its Job is stopped
-//!              no Job yet    ─────▶ template, power ▸ dependencies ▸ earlier commits ▸ a place and the target are free
+//!              no Job yet    ─────▶ template, power ▸ no Freeze holds ▸ dependencies ▸ earlier commits ▸ a place and the target are free
 //!                                   ▸ check run ▸ the Job is made, of the Workflow's name (I1), and held
 //!              a held Job    ─────▶ the target's lock is taken, and names the Job; its UID is recorded; then, and only
 //!                                   then, it is let go
@@ -28,7 +28,8 @@ use pawl_api::git::{branch, repository, workflow, workflow_template};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase, Reason, condition};
 use pawl_api::pawl::SYSTEM_NAMESPACE;
-use pawl_api::pawl::conditions::TARGET_LOCKED;
+use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
+use pawl_api::pawl::freeze::Door;
 
 use super::Guards;
 use super::account;
@@ -39,6 +40,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
+use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::reaper::is_finished;
 use crate::lock::{LEASE, UNIT};
@@ -115,6 +117,8 @@ pub struct Observed {
     /// Why the API server does not want the Job.
     refused: Option<Failure>,
     locks: Locks,
+    /// The Freezes that select it, until its Job is recorded.
+    freezes: Selecting,
     ahead: Ahead,
     answers: Arc<Answers>,
     dashboard_url: Option<String>,
@@ -145,12 +149,15 @@ impl Machine for Workflows {
             watches: vec![
                 Watch::owned(JOB).by_labels(&[HELD_FOR]),
                 Watch::other(POD, wakes::of_the_pods_job),
-                Watch::other(workflow::KIND, wakes::after_a_workflow).by_labels(&[WAITS_FOR]),
+                Watch::other(workflow::KIND, wakes::after_a_workflow)
+                    .by_labels(&[WAITS_FOR])
+                    .in_lines(std::slice::from_ref(&ahead::QUEUED)),
                 Watch::other(workflow_template::KIND, wakes::naming_the_template),
                 Watch::other(branch::KIND, wakes::of_the_branch),
                 Watch::other(repository::KIND, wakes::of_the_repository),
                 Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT, labels::REPO_UID]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+                freeze::watch(wakes::not_yet_started),
             ],
             finalizer: Some(finalizers::WORKFLOW),
             phases: Some(Table::of::<WorkflowPhase>(workflow::KIND, ["status", "phase"])),
@@ -196,7 +203,13 @@ impl Machine for Workflows {
             let template = template.typed().map(AsRef::as_ref);
             Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), locks.others)
         });
+        let freezes = if starting {
+            Selecting::observe(view, &me, Door::Git, locks.targets())
+        } else {
+            Selecting::default()
+        };
         Observed {
+            freezes,
             shares_its_name: starting && shares_its_name(view, &me, template.typed()),
             account: repository
                 .as_ref()
@@ -277,12 +290,13 @@ impl Workflows {
         if !recorded {
             report.made(job);
             condition::remove(&mut report.status.conditions, TARGET_LOCKED);
+            condition::remove(&mut report.status.conditions, FROZEN);
             let mut plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
             // One write less to wait for: what is not free now is waited for once the UID stands.
             if let (Turn::Take(steps), None) = (turn, full) {
                 plan.steps = steps;
             }
-            return gates_passed(observed, plan);
+            return gates_passed(observed, plan, now);
         }
         if let Some(limit) = full {
             return queued(observed, report, limit);
@@ -321,15 +335,31 @@ impl Workflows {
                 repository_uid: observed.repository.as_ref().map(|repository| repository.uid()),
             })
         };
-        if let Err(error) = build(None) {
-            return unbuildable(observed, report, &error);
-        }
+        let told = telling::tell(observed, &report.status, CheckState::Queued);
+        let id = match &told {
+            Told::Now { id, .. } => *id,
+            Told::Already | Told::Nobody(_) => telling::check_run_id(observed, &report.status),
+            Told::Ask(_) | Told::Later(_) | Told::Never(_) => None,
+        };
+        // What cannot be built ends before anybody is waited for, or told of it.
+        let manifest = match build(id) {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                report.remember(&told);
+                return unbuildable(observed, report, &error);
+            }
+        };
         if let Some(problem) = observed.locks.problem() {
             let gate =
                 Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
             return report.ends(WorkflowPhase::Failed, Reason::TargetInvalid, problem).gate(gate);
         }
-        let mut report = match held_up(observed, report) {
+        let standing = observed.freezes.standing(now);
+        if standing.hold().is_some() {
+            return frozen(observed, report, &standing);
+        }
+        condition::remove(&mut report.status.conditions, FROZEN);
+        let report = match held_up(observed, report) {
             Ok(report) => report,
             Err(plan) => return *plan,
         };
@@ -338,35 +368,25 @@ impl Workflows {
             return locked(report, *taken);
         }
         let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone).collect();
-        let told = telling::tell(observed, &report.status, CheckState::Queued);
-        let (id, note) = match &told {
-            Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
-            Told::Later(failure) if !telling::is_missing(failure) => {
+        let note = match told {
+            Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
+            Told::Later(failure) if !telling::is_missing(&failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
             }
             // It runs all the same; its result may still find a way.
             Told::Later(failure) | Told::Never(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
-                (None, Some(Note::warning(Reason::CheckRunCreateFailed, message)))
+                Some(Note::warning(Reason::CheckRunCreateFailed, message))
             }
-            Told::Now { id, .. } => (*id, None),
-            Told::Already | Told::Nobody(_) => (telling::check_run_id(observed, &report.status), None),
+            Told::Now { .. } | Told::Already | Told::Nobody(_) => None,
         };
-        match build(id) {
-            Ok(manifest) => {
-                let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
-                let mut plan = Plan { steps, ..Plan::rest() }
-                    .then(Step::Create { kind: JOB, manifest, adopt })
-                    .note(job_created(observed));
-                plan.notes.extend(note);
-                plan
-            }
-            Err(error) => {
-                report.remember(&told);
-                unbuildable(observed, report, &error)
-            }
-        }
+        let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
+        let mut plan = Plan { steps, ..Plan::rest() }
+            .then(Step::Create { kind: JOB, manifest, adopt })
+            .note(job_created(observed));
+        plan.notes.extend(note);
+        plan
     }
 }
 
@@ -527,10 +547,24 @@ fn locked(mut report: Report<'_>, taken: Taken) -> Plan<WorkflowStatus> {
     plan
 }
 
+/// A Freeze holds: it waits for its end.
+fn frozen(observed: &Observed, mut report: Report<'_>, standing: &Standing) -> Plan<WorkflowStatus> {
+    let Some(hold) = standing.hold() else { return Plan::rest() };
+    report.condition(standing.condition());
+    condition::remove(&mut report.status.conditions, TARGET_LOCKED);
+    report.status.target = observed.locks.target().map(ToString::to_string);
+    let mut plan = report.goes_on(WorkflowPhase::Pending, Reason::Frozen, hold.to_string());
+    plan.gates.extend(standing.gate());
+    // What it waits for may be far away: a lock that it had is for others.
+    plan.steps.extend(observed.locks.release(observed));
+    hold.waits(plan)
+}
+
 /// What made the Job had passed these gates, whether or not a status that said so was lost.
-fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>) -> Plan<WorkflowStatus> {
+fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>, now: Timestamp) -> Plan<WorkflowStatus> {
     let target = observed.locks.target().map(ToString::to_string).unwrap_or_default();
     let mut plan = plan.gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed)));
+    plan.gates.extend(observed.freezes.standing(now).passed());
     if !observed.ahead.dependencies.is_empty() {
         let told: Vec<String> = observed.ahead.dependencies.iter().map(ahead::Dependency::told).collect();
         let gate = Gate::passed(GateName::Preconditions, Reason::PreconditionsMet, told.join("; "));
@@ -603,7 +637,7 @@ fn follow(
     report.status.start_time = status.and_then(|status| status.start_time.clone());
     if phase.is_terminal() {
         report.status.completion_time = status.and_then(|status| status.completion_time.clone());
-        return gates_passed(observed, report.ends(phase, reason, message));
+        return gates_passed(observed, report.ends(phase, reason, message), now);
     }
     let Some(problem) = following::cannot_start(&observed.pods) else {
         report.status.start_deadline = None;
@@ -619,14 +653,14 @@ fn follow(
         {
             return Plan::rest();
         }
-        return gates_passed(observed, report.goes_on(phase, reason, message));
+        return gates_passed(observed, report.goes_on(phase, reason, message), now);
     };
     // A Job with a deadline of its own has been told how long to try.
     let own_deadline = job.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     let deadline =
         report.status.start_deadline.clone().map_or_else(|| later(now, START_LIMIT), |time| time.0);
     if own_deadline {
-        return gates_passed(observed, report.goes_on(phase, Reason::ContainerCannotStart, problem));
+        return gates_passed(observed, report.goes_on(phase, Reason::ContainerCannotStart, problem), now);
     }
     if deadline <= now {
         let mut plan = report.ends(WorkflowPhase::Failed, Reason::ContainerCannotStart, problem);
@@ -634,11 +668,11 @@ fn follow(
         if plan.asks.is_empty() {
             plan.steps.push(stop(object));
         }
-        return gates_passed(observed, plan);
+        return gates_passed(observed, plan, now);
     }
     report.status.start_deadline = Some(Time(deadline));
     let plan = report.goes_on(phase, Reason::ContainerCannotStart, problem).wake_at(deadline);
-    gates_passed(observed, plan)
+    gates_passed(observed, plan, now)
 }
 
 fn unbuildable(observed: &Observed, report: Report<'_>, error: &BuildError) -> Plan<WorkflowStatus> {

@@ -16,6 +16,8 @@ pub mod safety;
 mod testing;
 pub mod workflow_execution;
 
+use pawl_api::meta;
+
 use crate::machine::AnyMachine;
 
 /// The machines of this door: they run against any Kubernetes. Locks, and what targets remember, are kept in the system
@@ -25,14 +27,18 @@ pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
         system_namespace: system_namespace.to_owned(),
         ..kubernetes_execution::KubernetesExecutions::default()
     };
-    machines_with(actions)
+    machines_with(actions, meta::Duration::default())
 }
 
-/// The same, with what an operator chose for actions.
-pub fn machines_with(actions: kubernetes_execution::KubernetesExecutions) -> Vec<AnyMachine> {
+/// The same, with what an operator chose for actions, and where no cooldown is shorter than this.
+pub fn machines_with(
+    actions: kubernetes_execution::KubernetesExecutions,
+    minimum_cooldown: meta::Duration,
+) -> Vec<AnyMachine> {
     let system_namespace = actions.system_namespace.clone();
     let executions = workflow_execution::WorkflowExecutions {
         system_namespace: system_namespace.clone(),
+        minimum_cooldown,
         ..workflow_execution::WorkflowExecutions::default()
     };
     let requests = remediation_request::RemediationRequests { system_namespace };

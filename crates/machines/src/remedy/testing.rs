@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pawl_api::meta::Kind;
+use pawl_api::pawl::freeze;
 use pawl_api::remedy::{annotations, remediation_request, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN};
 use serde_json::{Value, json};
@@ -20,8 +21,17 @@ use crate::object::Key;
 use crate::testing::{Cluster, merge};
 use crate::view::View as _;
 
-const KINDS: [Kind; 8] =
-    [NAMESPACE, workflow_execution::KIND, remediation_request::KIND, JOB, POD, PIPELINE_RUN, TASK_RUN, LEASE];
+const KINDS: [Kind; 9] = [
+    NAMESPACE,
+    workflow_execution::KIND,
+    remediation_request::KIND,
+    JOB,
+    POD,
+    PIPELINE_RUN,
+    TASK_RUN,
+    LEASE,
+    freeze::KIND,
+];
 
 pub(super) struct Lab {
     pub(super) cluster: Cluster,

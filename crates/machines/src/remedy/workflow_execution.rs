@@ -3,7 +3,7 @@
 //! ```text
 //! finalizer ─▶ finished?   ─yes─▶ it stays finished (I2); its lock goes when its run is over
 //!              cancelled?  ─yes─▶ its run is stopped
-//!              no run yet  ─────▶ validate ▸ engine ▸ power ▸ what the target remembers ▸ the target's lock
+//!              no run yet  ─────▶ validate ▸ engine ▸ power ▸ no Freeze holds ▸ what the target remembers ▸ the target's lock
 //!                                 ▸ the run is made, of a name that follows from the execution (I1), and held
 //!              a held run  ─────▶ its UID is recorded: Running; then, and only then, it is let go
 //!              a run       ─────▶ followed by its watch to its end, or to the deadline, which cancels it
@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
+use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
 use pawl_api::remedy::workflow_execution::{self, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE};
@@ -37,6 +38,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
 use crate::failure;
+use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -93,6 +95,8 @@ pub struct Observed {
     /// Whether its engine's kind is served.
     served: Served,
     power: Result<(), NotAllowed>,
+    /// The Freezes that select it.
+    freezes: Selecting,
     /// What is there under the name of its run, whoever made it.
     run: Option<Run>,
     tasks: Vec<Arc<TaskRun>>,
@@ -123,6 +127,8 @@ impl Machine for WorkflowExecutions {
                 Watch::other(POD, wakes::of_the_execution),
                 Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+                // Who is frozen is skipped: nobody waits for the end of one.
+                freeze::watch(|_, _| Vec::new()),
             ],
             finalizer: Some(finalizers::WORKFLOW_EXECUTION),
             phases: Some(Table::of::<WorkflowExecutionPhase>(workflow_execution::KIND, ["status", "phase"])),
@@ -162,6 +168,7 @@ impl Machine for WorkflowExecutions {
                 known,
                 spec.execution_config.namespace.as_deref(),
             ),
+            freezes: Selecting::observe(view, &me, Door::Remedy, known),
             tasks: owned(&TASK_RUN).iter().filter_map(|task| task.parse().ok()).collect(),
             pods: if spec.engine == Engine::Job { owned(&POD) } else { Vec::new() },
             left_behind: !owned(&run::actors(spec.engine)).is_empty(),
@@ -232,6 +239,10 @@ impl WorkflowExecutions {
         }
         if let Err(not_allowed) = &observed.power {
             return forbidden(report, not_allowed);
+        }
+        let standing = observed.freezes.standing(now);
+        if let freeze::Standing::Frozen(hold) = &standing {
+            return frozen(report, &standing, hold);
         }
         if let Some(failure) = &observed.lock_refused {
             let at = later(now, REFUSED_RETRY);
@@ -325,6 +336,22 @@ fn forbidden(report: Report<'_>, not_allowed: &NotAllowed) -> Plan<WorkflowExecu
     let gate = Gate::stopped(GateName::Validate, Reason::NamespaceNotAllowed, message, "that label");
     let mut plan = report.fails(&Failure::plain(Reason::Forbidden, message, false)).gate(gate);
     plan.steps.splice(0..0, not_allowed.seen.as_deref().cloned());
+    plan
+}
+
+/// A Freeze holds: whoever asked decides what then.
+fn frozen(
+    mut report: Report<'_>,
+    standing: &freeze::Standing,
+    hold: &freeze::Hold,
+) -> Plan<WorkflowExecutionStatus> {
+    report.status.next_allowed_execution = hold.until.map(Time);
+    report.condition(standing.condition());
+    let message = hold.to_string();
+    let gate = Gate::stopped(GateName::Freeze, Reason::Frozen, &message, hold.would_change());
+    let details = SkipDetails { message, ..SkipDetails::default() };
+    let mut plan = report.skips(Reason::Frozen, details).gate(gate);
+    plan.steps.extend(hold.still_so());
     plan
 }
 

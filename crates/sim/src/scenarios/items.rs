@@ -4,29 +4,35 @@
 //! image runs twice in one job, and no lock outlives its item.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
 use pawl_api::k8s::{CONFIG_MAP, JOB, LEASE, POD};
 use pawl_api::meta::Kind;
 use pawl_api::pawl;
 use pawl_machines::deploy;
+use pawl_machines::freeze::Freezes;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
-use super::deploy::{finished, in_order};
+use super::deploy::{finished, in_order, no_lock_left};
+use super::home;
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
 
 const EXECUTION: Kind = execution::KIND;
 const ITEM: Kind = deploy_item::KIND;
+const FREEZE: Kind = pawl::freeze::KIND;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
             vec![
+                home(),
                 made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
                 changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
                     .when(finished(1)),
@@ -36,16 +42,37 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario("manifests-locked", "two items that act on one target act one after the other", || {
             let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
             let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
-            vec![made(json!([one("a"), one("b")]))]
+            vec![home(), made(json!([one("a"), one("b")]))]
         }),
+        scenario(
+            "item-frozen",
+            "an item waits while a Freeze holds, and goes on when it is taken away",
+            || {
+                vec![
+                    Deed::create(
+                        FREEZE,
+                        json!({"metadata": {"name": "holidays"},
+                        "spec": {"from": "2020-01-01T00:00:00Z", "reason": "nobody is here"}}),
+                    ),
+                    made(json!([manifests("a", &["a1"]), after("a", manifests("b", &["b1"]))])).when(
+                        |ground| ground.all(&FREEZE).any(|freeze| freeze.status().get("active").is_some()),
+                    ),
+                    // A cache that has not seen the Freeze lets an item go; then there is nothing to wait for.
+                    Deed::delete(FREEZE, None, "holidays", "Background")
+                        .when(|ground| ground.all(&ITEM).any(is_frozen) || finished(1)(ground)),
+                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                ]
+            },
+        ),
         scenario("container", "an image runs once in a job, and once more when its item goes", || {
             vec![
+                home(),
                 made(json!([image("a", &["exit", "0"])])),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
         }),
         scenario("container-fails", "an image that fails is tried again as often as the item says", || {
-            vec![made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
+            vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
         }),
     ]
 }
@@ -67,7 +94,8 @@ fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) 
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let doors = deploy::machines(pawl::SYSTEM_NAMESPACE).into_iter().chain([AnyMachine::new(Reaper)]);
+    let shared = [AnyMachine::new(Reaper), AnyMachine::new(Freezes)];
+    let doors = deploy::machines(pawl::SYSTEM_NAMESPACE).into_iter().chain(shared);
     super::jobs::machines(guards).into_iter().chain(doors).collect()
 }
 
@@ -117,17 +145,25 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     in_order(&ground.history, &ITEM)?;
     one_run_per_try(ground)?;
     one_holder(ground)?;
-    let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
-    let running =
-        ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
-    if !running && locks > 0 {
-        return Err(format!("{locks} locks are left"));
+    no_lock_left(ground)?;
+    // Whoever had to wait got its turn in the end.
+    let text =
+        |item: &Object, field: &str| item.status().get(field).and_then(Value::as_str).map(str::to_owned);
+    let unfinished = |item: &&Arc<Object>| text(item, "jobID") != text(item, "jobIDFinished");
+    if let Some(item) = ground.all(&ITEM).find(unfinished) {
+        return Err(format!("{} has not finished its job: {}", item.name(), item.status()));
     }
     let deployed = ground.all(&CONFIG_MAP).filter(|map| map.label(labels::DEPLOY_ITEM).is_some()).count();
     if ground.all(&ITEM).count() == 0 && deployed + ground.all(&JOB).count() + ground.all(&POD).count() > 0 {
         return Err(format!("{deployed} deployed objects, or a Job or a Pod, are left"));
     }
     Ok(())
+}
+
+fn is_frozen(item: &Arc<Object>) -> bool {
+    let conditions = item.status().get("conditions").and_then(Value::as_array);
+    let says = |one: &Value, field: &str, word: &str| one.get(field).and_then(Value::as_str) == Some(word);
+    conditions.into_iter().flatten().any(|one| says(one, "type", "Frozen") && says(one, "status", "True"))
 }
 
 /// No Job ran more than one Pod, and no Job was made twice: its name is that of one try of one job.

@@ -68,6 +68,11 @@ impl Locks {
         Self { targets, problem, leases, held: lock::held_by(view, me.uid()) }
     }
 
+    /// All that it acts on, as far as that is known.
+    pub(super) fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
     pub(super) fn turn(
         &self,
         system_namespace: &str,

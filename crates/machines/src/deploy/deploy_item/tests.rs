@@ -44,6 +44,39 @@ fn a_job_is_picked_up_worked_on_and_ended_in_one_write() {
 }
 
 #[test]
+fn keys_of_an_items_configuration_that_nobody_reads_are_told_by_name() {
+    let mut case = alone(&json!({"delay": "1s", "dealy": "2s", "exports": {}}));
+    let status = run(&mut case);
+    let told = "not known, and passed over: spec.config.dealy, spec.config.exports";
+    let said = |status: &Value| {
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one["type"] == "KeysIgnored").map(|one| one["message"].clone())
+    };
+    assert_eq!(said(&status), Some(json!(told)));
+    let warned = |case: &Case| {
+        case.cluster.events.iter().filter(|(_, why, what)| why == "KeysIgnored" && what == told).count()
+    };
+    assert_eq!(warned(&case), 1);
+    case.wait(Duration::from_secs(1));
+    assert_eq!(item(&case).unwrap()["status"]["phase"], "Succeeded", "it hinders nothing");
+    case.cluster.edit(&KIND, &key("i"), &json!({"spec": {"config": {"dealy": null, "exports": null}}}));
+    assert_eq!(said(&run(&mut case)), None);
+    assert_eq!(warned(&case), 1, "what was put right is told no more");
+}
+
+#[test]
+fn every_phase_of_an_item_is_told() {
+    let mut case = alone(&json!({"delay": "1s"}));
+    run(&mut case);
+    case.wait(Duration::from_secs(1));
+    case.cluster.delete(&KIND, &key("i"), "Background");
+    case.settle().wait(Duration::from_secs(1));
+    assert_eq!(item(&case), None);
+    let told: Vec<&str> = case.cluster.events.iter().map(|(_, reason, _)| reason.as_str()).collect();
+    assert_eq!(told, ["PickedUp", "Progressing", "Succeeded", "PickedUp", "Progressing", "Uninstalled"]);
+}
+
+#[test]
 fn an_item_that_nobody_serves_is_left_alone() {
     let mut case = Case::empty();
     case.cluster.put(json!({"kind": "DeployItem", "metadata": {"name": "i"}, "spec": {"type": "other"},
@@ -196,4 +229,87 @@ fn a_failed_try_is_repeated_as_often_as_the_item_says() {
     let status = item(&case).unwrap()["status"].clone();
     assert_eq!((status["phase"].as_str(), status["retries"].as_i64()), (Some("Succeeded"), Some(2)));
     assert!(status["firstError"]["message"].as_str().unwrap().contains("told to fail"), "{status}");
+}
+
+fn holidays(case: &mut Case, spec: &Value) {
+    let mut raw = json!({"kind": "Freeze", "metadata": {"name": "holidays"},
+        "spec": {"until": "2026-01-01T03:00:00Z", "reason": "nobody is here"}});
+    crate::testing::merge(&mut raw, &json!({"spec": spec}));
+    case.cluster.put(raw);
+}
+
+fn frozen(status: &Value) -> Value {
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|one| one["type"] == "Frozen").unwrap_or_default()
+}
+
+fn freeze_gate(status: &Value) -> Value {
+    let gates = status["gates"].as_array().cloned().unwrap_or_default();
+    gates.into_iter().find(|gate| gate["gate"] == "Freeze").unwrap_or_default()
+}
+
+#[test]
+fn an_item_waits_while_a_freeze_holds_says_until_when_and_its_time_begins_afterwards() {
+    let mut case = alone(&json!({}));
+    holidays(&mut case, &json!({"doors": ["deploy"]}));
+    let waiting = run(&mut case);
+    assert_eq!(waiting["phase"], "Init");
+    assert_eq!(frozen(&waiting)["status"], "True");
+    assert!(frozen(&waiting)["message"].as_str().unwrap().contains("2026-01-01T03:00:00Z"));
+    assert_eq!(freeze_gate(&waiting)["verdict"], "Waiting");
+    assert_eq!(leases(&case), [""; 0], "whoever waits for a Freeze holds nothing");
+    case.wait(Duration::from_hours(3));
+    let done = item(&case).unwrap()["status"].clone();
+    assert_eq!((&done["phase"], frozen(&done)), (&json!("Succeeded"), Value::Null));
+    assert_eq!(freeze_gate(&done)["verdict"], "Passed");
+    assert_ne!(done["lastReconcileTime"], waiting["lastReconcileTime"]);
+}
+
+#[test]
+fn a_frozen_item_is_not_ended_for_taking_too_long() {
+    let mut case = Case::of("a", &[]);
+    holidays(&mut case, &json!({}));
+    case.reconcile();
+    assert_eq!(case.phases(), "a=Init");
+    case.wait(Duration::from_hours(2));
+    assert_eq!(case.phases(), "a=Init");
+    case.wait(Duration::from_hours(1));
+    assert_eq!(case.phases(), "a=Succeeded");
+}
+
+#[test]
+fn a_freeze_also_keeps_what_was_deployed_from_being_taken_down() {
+    let mut case = alone(&json!({}));
+    run(&mut case);
+    holidays(&mut case, &json!({}));
+    case.cluster.delete(&KIND, &key("i"), "Background");
+    case.settle();
+    let waiting = item(&case).unwrap()["status"].clone();
+    assert_eq!((&waiting["phase"], &frozen(&waiting)["status"]), (&json!("InitDelete"), &json!("True")));
+    case.wait(Duration::from_hours(3));
+    assert!(item(&case).is_none());
+}
+
+#[test]
+fn an_item_with_the_annotation_and_a_reason_is_deployed_and_the_gate_says_why() {
+    let mut case = alone(&json!({}));
+    holidays(&mut case, &json!({}));
+    let overridden = json!({"metadata": {"annotations": {"pawl.dev/freeze-override": "the shop is down"}}});
+    case.cluster.edit(&KIND, &key("i"), &overridden);
+    let status = run(&mut case);
+    assert_eq!(status["phase"], "Succeeded");
+    assert_eq!(freeze_gate(&status)["reason"], "FreezeOverridden");
+    assert!(freeze_gate(&status)["lookedAt"].as_str().unwrap().contains("the shop is down"));
+}
+
+#[test]
+fn what_is_being_deployed_when_a_freeze_begins_is_deployed() {
+    let mut case = Case::empty();
+    case.cluster.put(hanging("i", "prod/deployment/web"));
+    case.settle();
+    let phase = status_of(&case, "i")["phase"].clone();
+    assert_eq!(phase, "Progressing");
+    holidays(&mut case, &json!({}));
+    case.wait(Duration::from_mins(2));
+    assert_eq!(status_of(&case, "i")["phase"], "Succeeded");
 }

@@ -9,7 +9,7 @@ use pawl_api::deploy::{
     execution, labels, operations, target,
 };
 use pawl_api::meta::{Reason, condition};
-use pawl_api::pawl::conditions::TARGET_LOCKED;
+use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use serde_json::json;
 
 use super::{Observed, Report, item_status, patch_item};
@@ -286,8 +286,8 @@ pub(super) fn timeouts(
             plan.steps.extend(give_up(owned, item, Reason::Interrupted, INTERRUPTED, report.now));
             continue;
         }
-        // It waits for somebody else, not for its deployer: its time begins when it has what it acts on.
-        if condition::is_true(&status.conditions, TARGET_LOCKED) {
+        // It waits for somebody else, or for the end of a Freeze, not for its deployer: its time begins when it may act.
+        if [TARGET_LOCKED, FROZEN].iter().any(|it| condition::is_true(&status.conditions, it)) {
             continue;
         }
         let (since, limit, reason) = match (&status.last_reconcile_time, &status.job_id_generation_time) {

@@ -90,6 +90,11 @@ impl Locks {
         self.targets.as_ref().ok()?.first()
     }
 
+    /// All of them; none where they cannot be told.
+    pub(super) fn targets(&self) -> &[Target] {
+        self.targets.as_deref().unwrap_or_default()
+    }
+
     pub(super) fn problem(&self) -> Option<&str> {
         self.targets.as_ref().err().map(String::as_str)
     }

@@ -8,11 +8,21 @@ use crate::testing::Cluster;
 use pawl_api::git::workflow::JOB_STATUS;
 use serde_json::{Value, json};
 
+mod freeze;
 mod github;
 mod order;
 
-const KINDS: [Kind; 8] =
-    [NAMESPACE, repository::KIND, branch::KIND, workflow_template::KIND, workflow::KIND, JOB, POD, LEASE];
+const KINDS: [Kind; 9] = [
+    NAMESPACE,
+    repository::KIND,
+    branch::KIND,
+    workflow_template::KIND,
+    workflow::KIND,
+    JOB,
+    POD,
+    LEASE,
+    pawl_api::pawl::freeze::KIND,
+];
 
 const SHA: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 

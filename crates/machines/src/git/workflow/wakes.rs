@@ -11,7 +11,7 @@ use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflo
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
-use super::ahead::{commits, has_not_started, is_evaluated, queued, workflows_of};
+use super::ahead::{commits, has_not_started, is_evaluated, next_queued, workflows_of};
 use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::git::account;
@@ -169,15 +169,19 @@ fn for_a_place(repository_uid: &str, view: &dyn View) -> Vec<Key> {
     let mut keys: Vec<Key> = held.filter(waits).collect();
     let limit = usize::try_from(typed.spec.max_concurrent).unwrap_or_default();
     if occupied(view, repository_uid).len() < limit {
-        keys.extend(
-            queued(view, repository_uid).min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, object)| object.key()),
-        );
+        keys.extend(next_queued(view, repository_uid).map(|object| object.key()));
     }
     keys
 }
 
 fn is_on(object: &Arc<Object>, template: &str, path: &str) -> bool {
     object.parse::<Workflow>().is_ok_and(|typed| typed.spec.template == template && typed.spec.path == path)
+}
+
+/// A Freeze concerns whoever has not started.
+pub(super) fn not_yet_started(_: &Object, view: &dyn View) -> Vec<Key> {
+    let all = view.list(&workflow::KIND, None);
+    all.iter().filter(|object| not_started(object)).map(|object| object.key()).collect()
 }
 
 fn not_started(object: &Arc<Object>) -> bool {

@@ -230,6 +230,8 @@ impl<'a> Report<'a> {
         let target = self.status.target.clone().unwrap_or_default();
         let id = self.workflow_id();
         let remembered = format!("what {target} remembers of {id}");
+        let mut plan = plan;
+        plan.gates.extend(self.observed.freezes.standing(self.now).passed());
         plan.gate(Gate::passed(GateName::Validate, Reason::Valid, format!("the spec, and {target}")))
             .gate(Gate::passed(GateName::Cooldown, Reason::CooldownOver, remembered))
             .gate(Gate::passed(GateName::Lock, Reason::LockAcquired, target))
@@ -259,7 +261,7 @@ impl<'a> Report<'a> {
         self.status.message = Some(text::head(message, MAX_MESSAGE_CHARS));
     }
 
-    fn condition(&mut self, new: NewCondition) {
+    pub(super) fn condition(&mut self, new: NewCondition) {
         condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
     }
 }

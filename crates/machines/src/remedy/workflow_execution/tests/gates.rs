@@ -237,7 +237,7 @@ fn success_resets_the_row_of_failures() {
 fn clear(lab: &mut Lab) {
     let lease = lab.cluster.world.list(&LEASE, None).remove(0);
     let mut memory = lab.memory();
-    assert_eq!(memory.clear(None, "ada@example.com", "looked at it", lab.cluster.now), 1);
+    assert_eq!(memory.clear(None, "ada@example.com", "looked at it", lab.cluster.now).len(), 1);
     let patch = json!({"metadata": {"annotations": {annotations::MEMORY: memory.written()}}});
     lab.cluster.edit(&LEASE, &lease.key(), &patch);
     lab.settle();
@@ -330,4 +330,52 @@ fn a_transient_error_of_a_create_is_retried() {
     assert!(lab.get("w").get("status").is_none());
     lab.cluster.refuse_create = None;
     lab.settle().check("w", "Running", "Running");
+}
+
+fn holidays(lab: &mut Lab, until: &Value) {
+    lab.cluster.put(json!({"kind": "Freeze", "metadata": {"name": "holidays"},
+        "spec": {"from": "2025-12-31T00:00:00Z", "until": until, "reason": "nobody is here"}}));
+}
+
+#[test]
+fn an_execution_under_a_freeze_is_skipped_and_says_until_when() {
+    let mut lab = Lab::new();
+    holidays(&mut lab, &json!("2026-01-01T03:00:00Z"));
+    lab.execution("w", json!({})).check("w", "Skipped", "Frozen");
+    let status = lab.status("w");
+    assert_eq!(status["skipDetails"]["reason"], "Frozen");
+    assert!(status["skipDetails"]["message"].as_str().unwrap().contains("nobody is here"));
+    assert_eq!(status["nextAllowedExecution"], "2026-01-01T03:00:00Z");
+    let frozen = status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Frozen");
+    assert_eq!(frozen.unwrap()["status"], "True");
+    let gate = status["gates"].as_array().unwrap().iter().find(|gate| gate["gate"] == "Freeze").unwrap();
+    assert_eq!(gate["verdict"], "Stopped");
+    assert!(lab.runs(&PIPELINE_RUN).is_empty() && lab.holders().is_empty());
+    assert!(lab.event("WorkflowSkipped"));
+    // Whoever asks again afterwards may.
+    lab.wait(Duration::from_hours(3)).execution("v", json!({})).check("v", "Running", "Running");
+}
+
+#[test]
+fn a_freeze_that_the_cache_only_remembers_skips_nobody() {
+    let mut lab = Lab::new();
+    holidays(&mut lab, &json!("2026-01-01T03:00:00Z"));
+    lab.cluster.put(json!({"kind": "WorkflowExecution", "metadata": {"name": "w", "finalizers": [finalizers::WORKFLOW_EXECUTION]}, "spec": {
+        "workflowRef": {"workflowId": "mend", "version": "1", "containerImage": "i"}, "targetResource": "n/deployment/web"}}));
+    let me = lab.cluster.world.get(&workflow_execution::KIND, &key("w")).unwrap();
+    let plan = lab.cluster.plan(&lab.machines[0], &me);
+    let confirms = |step: &Step| matches!(step, Step::ConfirmUnchanged { target, .. } if target.kind == pawl_api::pawl::freeze::KIND);
+    assert!(plan.steps.iter().any(confirms), "{:?}", plan.steps);
+}
+
+#[test]
+fn an_overridden_freeze_lets_an_execution_run_and_the_gate_says_why() {
+    let mut lab = Lab::new();
+    holidays(&mut lab, &Value::Null);
+    let overridden = json!({"metadata": {"annotations": {"pawl.dev/freeze-override": "the shop is down"}}});
+    lab.execution("w", overridden).check("w", "Running", "Running");
+    let status = lab.status("w");
+    let gate = status["gates"].as_array().unwrap().iter().find(|gate| gate["gate"] == "Freeze").unwrap();
+    assert_eq!(gate["reason"], "FreezeOverridden");
+    assert!(gate["lookedAt"].as_str().unwrap().contains("the shop is down"), "{gate}");
 }
