@@ -22,9 +22,6 @@ decision := {
 	"allow_gitops": allow_gitops,
 }
 
-# Who changes nothing may always do so.
-changes if input.action != "notify_only"
-
 # ---- what it is about
 
 objects := input.targets if {
@@ -33,100 +30,90 @@ objects := input.targets if {
 	is_object(input.target)
 } else := []
 
-# A parameter of the action, whether or not it is within the member of the union.
-parameter(name) := value if {
-	value := input.parameters[name]
-} else := value if {
-	some inner in input.parameters
-	value := inner[name]
-}
+# Of the action: the one member of the union.
+parameters := [inner | some inner in input.parameters][0]
 
 # Every namespace it is about, with its labels: what a node is in has none.
-namespaces[name] := labels if some name, labels in input.namespaces
-
-namespaces[name] := labels if {
-	not input.namespaces
-	name := input.namespace.name
-	is_string(name)
-	labels := input.namespace.labels
-}
-
-namespace_label(name, key) := value if {
-	value := namespaces[name][key]
-} else := ""
-
-label(object_, key) := value if {
-	value := object_.metadata.labels[key]
-} else := ""
-
-annotation(object_, key) := value if {
-	value := object_.metadata.annotations[key]
-} else := ""
+namespaces := input.namespaces if {
+	input.namespaces
+} else := {input.namespace.name: input.namespace.labels} if {
+	is_string(input.namespace.name)
+} else := {}
 
 # ---- production
 
 production if {
-	some name, _ in namespaces
-	some key in ["pawl.dev/environment", "environment", "env"]
-	namespace_label(name, key) in {"production", "prod"}
+	some labels in namespaces
+	labels["pawl.dev/environment"] in {"production", "prod"}
+}
+
+production if {
+	some labels in namespaces
+	labels.environment in {"production", "prod"}
+}
+
+production if {
+	some labels in namespaces
+	labels.env in {"production", "prod"}
 }
 
 production if {
 	some name, _ in namespaces
-	regex.match(`^(prod|production|prod-.*|.*-prod|.*-production)$`, name)
+	some part in split(name, "-")
+	part in {"prod", "production"}
 }
 
 # ---- protected
 
-system_namespaces := {"kube-system", "kube-public", "kube-node-lease"}
-
 deny contains msg if {
-	changes
+	input.action != "notify_only"
 	some name, _ in namespaces
-	name in system_namespaces
+	name in {"kube-system", "kube-public", "kube-node-lease"}
 	msg := sprintf("namespace %s is the cluster's own", [name])
 }
 
 deny contains msg if {
-	changes
-	some name, _ in namespaces
-	namespace_label(name, "pawl.dev/protected") == "true"
+	input.action != "notify_only"
+	some name, labels in namespaces
+	labels["pawl.dev/protected"] == "true"
 	msg := sprintf("namespace %s is protected by its label pawl.dev/protected", [name])
 }
 
 deny contains msg if {
-	changes
+	input.action != "notify_only"
 	some object_ in objects
-	"true" in {label(object_, "pawl.dev/protected"), annotation(object_, "pawl.dev/protected")}
-	msg := sprintf("%s %s is protected by pawl.dev/protected", [object_.kind, object_.metadata.name])
+	object_.metadata.labels["pawl.dev/protected"] == "true"
+	msg := sprintf("%s %s is protected by its label pawl.dev/protected", [object_.kind, object_.metadata.name])
+}
+
+deny contains msg if {
+	input.action != "notify_only"
+	some object_ in objects
+	object_.metadata.annotations["pawl.dev/protected"] == "true"
+	msg := sprintf("%s %s is protected by its annotation pawl.dev/protected", [object_.kind, object_.metadata.name])
 }
 
 # ---- replicas
 
-max_replicas := 100
-
 scales if input.action in {"scale_deployment", "scale_statefulset", "update_hpa"}
 
-highest := parameter("replicas") if {
-	input.action in {"scale_deployment", "scale_statefulset"}
-} else := parameter("maxReplicas") if {
-	input.action == "update_hpa"
-}
+# Those of an autoscaler are its bounds.
+highest := parameters.replicas
 
-lowest := parameter("replicas") if {
-	input.action in {"scale_deployment", "scale_statefulset"}
-} else := parameter("minReplicas") if {
-	input.action == "update_hpa"
-}
+highest := parameters.maxReplicas
 
-upper_limit := to_number(annotation(input.target, "pawl.dev/max-replicas")) if {
-	scales
-	annotation(input.target, "pawl.dev/max-replicas") != ""
-} else := max_replicas
+lowest := parameters.replicas
 
-lower_limit := to_number(annotation(input.target, "pawl.dev/min-replicas")) if {
-	scales
-	annotation(input.target, "pawl.dev/min-replicas") != ""
+lowest := parameters.minReplicas
+
+limits := input.target.metadata.annotations
+
+upper_limit := to_number(limits["pawl.dev/max-replicas"]) if {
+	limits["pawl.dev/max-replicas"]
+} else := 100
+
+lower_limit := to_number(limits["pawl.dev/min-replicas"]) if {
+	limits["pawl.dev/min-replicas"]
 } else := 1 if {
 	production
 } else := 0
@@ -146,8 +133,7 @@ deny contains msg if {
 deny contains msg if {
 	scales
 	some key in ["pawl.dev/max-replicas", "pawl.dev/min-replicas"]
-	limit := annotation(input.target, key)
-	limit != ""
+	limit := limits[key]
 	not regex.match(`^[0-9]{1,4}$`, limit)
 	msg := sprintf("the annotation %s of the target is %q, not a number", [key, limit])
 }
@@ -158,7 +144,7 @@ closes_node if input.action in {"cordon_node", "drain_node"}
 
 closes_node if {
 	input.action == "taint_node"
-	parameter("effect") in {"NoSchedule", "NoExecute"}
+	parameters.effect in {"NoSchedule", "NoExecute"}
 }
 
 acts_on_node if closes_node
@@ -179,11 +165,9 @@ deny contains "how many nodes take new pods is not known" if {
 	not is_number(input.cluster.schedulableNodes)
 }
 
-control_plane_labels := ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"]
-
 deny contains msg if {
 	acts_on_node
-	some key in control_plane_labels
+	some key in ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"]
 	_ = input.target.metadata.labels[key]
 	msg := sprintf("node %s belongs to the control plane", [input.target.metadata.name])
 }
@@ -194,21 +178,24 @@ deny contains "the dry run failed" if input.dryRun.success == false
 
 # ---- GitOps
 
-gitops_labels := [
-	"argocd.argoproj.io/instance",
-	"kustomize.toolkit.fluxcd.io/name",
-	"helm.toolkit.fluxcd.io/name",
-]
-
 gitops_managed if {
 	some object_ in objects
-	some key in gitops_labels
-	label(object_, key) != ""
+	object_.metadata.annotations["argocd.argoproj.io/tracking-id"]
 }
 
 gitops_managed if {
 	some object_ in objects
-	annotation(object_, "argocd.argoproj.io/tracking-id") != ""
+	object_.metadata.labels["argocd.argoproj.io/instance"]
+}
+
+gitops_managed if {
+	some object_ in objects
+	object_.metadata.labels["kustomize.toolkit.fluxcd.io/name"]
+}
+
+gitops_managed if {
+	some object_ in objects
+	object_.metadata.labels["helm.toolkit.fluxcd.io/name"]
 }
 
 # What a GitOps tool manages it would change back: only where every namespace says that this is wanted.
@@ -216,8 +203,8 @@ default allow_gitops := false
 
 allow_gitops if {
 	count(namespaces) > 0
-	every name, _ in namespaces {
-		namespace_label(name, "pawl.dev/allow-gitops") == "true"
+	every labels in namespaces {
+		labels["pawl.dev/allow-gitops"] == "true"
 	}
 }
 
@@ -227,14 +214,10 @@ overrides_freeze if count(input.freezes) > 0
 
 # ---- risk
 
-risky_actions := {"drain_node", "apply_manifest", "patch_deployment", "update_secret", "taint_node", "expand_pvc"}
-
-harmless_actions := {"notify_only", "uncordon_node"}
-
-high_risk if input.action in risky_actions
+high_risk if input.action in {"drain_node", "apply_manifest", "patch_deployment", "update_secret", "taint_node", "expand_pvc"}
 
 high_risk if {
-	changes
+	input.action != "notify_only"
 	production
 	closes_node
 }
@@ -245,7 +228,7 @@ high_risk if {
 }
 
 risk := "low" if {
-	input.action in harmless_actions
+	input.action in {"notify_only", "uncordon_node"}
 } else := "high" if {
 	high_risk
 } else := "medium"
@@ -255,19 +238,19 @@ risk := "low" if {
 default require_approval := false
 
 require_approval if {
-	changes
+	input.action != "notify_only"
 	production
 }
 
 require_approval if high_risk
 
 require_approval if {
-	changes
+	input.action != "notify_only"
 	overrides_freeze
 }
 
 require_approval if {
-	changes
+	input.action != "notify_only"
 	gitops_managed
 }
 

@@ -98,17 +98,22 @@ impl Fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::built_in;
+    use crate::{BUILT_IN, Program, built_in};
 
     #[test]
     fn the_built_in_policy_says_what_its_fixtures_expect() {
         let fixtures = read(include_str!("../default/fixtures.yaml")).unwrap();
         assert!(fixtures.len() > 20);
-        let (program, _) = built_in().unwrap();
+        // Compiled, as it is asked here; and interpreted, as a copy of it is in a worker.
+        let (name, text) = BUILT_IN;
+        let copy = Program::compile(&[(name.to_owned(), text.to_owned())]).unwrap();
+        let compiled = built_in().unwrap();
         let wrong: Vec<String> = fixtures
             .iter()
             .flat_map(|fixture| {
-                let said = program.decide(&fixture.input.to_string());
+                let input = fixture.input.to_string();
+                let (said, copied) = (compiled.decide(&input), copy.decide(&input));
+                assert_eq!(said, copied, "{}", fixture.name);
                 fixture.compare(&said).into_iter().map(|what| format!("{}: {what}", fixture.name))
             })
             .collect();

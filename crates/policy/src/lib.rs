@@ -15,6 +15,7 @@
 //! | `scan` | may this text be parsed at all? |
 //! | `calls` | who calls whom, and does it end? |
 //! | `program` | what do these policies say of this input? |
+//! | `built_in` | what does our own policy say of it, and fast? |
 //! | `decision` | what does a policy's answer mean? |
 //! | `condition` | does this condition hold for this input? |
 //! | `wire` | how do this process and a worker talk? |
@@ -25,6 +26,7 @@
 //! | `metrics` | what did policies say, for whoever watches? |
 //! | `fixtures` | do policies say what somebody wrote down? |
 
+mod built_in;
 mod calls;
 pub mod condition;
 mod decision;
@@ -38,10 +40,11 @@ mod scan;
 mod wire;
 mod worker;
 
+pub use built_in::{BUILT_IN, BuiltIn, built_in};
 pub use evaluator::{Evaluator, InProcess};
 pub use pool::Workers;
 pub use port::Port;
-pub use program::{BUILT_IN, Program, Rejected, built_in};
+pub use program::{Program, Rejected};
 pub use scan::Problem;
 pub use worker::worker_main;
 

@@ -19,8 +19,8 @@ use pawl_machines::failure::{Category, Failure};
 use pawl_machines::outside::{Call, Reply};
 use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
 
+use crate::built_in::built_in;
 use crate::evaluator::{Evaluator, Trouble};
-use crate::program::built_in;
 
 /// What the built-in policy is called.
 const BUILT_IN_NAME: &str = "built-in";
@@ -117,6 +117,22 @@ impl Port {
         why
     }
 
+    /// Whether policies can be used; they are not taken for the last good ones before somebody asks them.
+    ///
+    /// # Errors
+    /// When nobody could be asked: a moment later somebody can.
+    pub async fn check(&self, policies: &Policies) -> Result<Result<(), String>, Failure> {
+        if policies.modules.is_empty() {
+            return Ok(Ok(()));
+        }
+        match self.evaluator.decide(policies, None).await {
+            Ok(_) => Ok(Ok(())),
+            Err(Trouble::Rejected(rejected)) => Ok(Err(rejected.to_string())),
+            Err(Trouble::Stopped(why)) => Ok(Err(why)),
+            Err(Trouble::Lost(why)) => Err(lost(why)),
+        }
+    }
+
     /// Whether a condition holds.
     ///
     /// # Errors
@@ -158,6 +174,9 @@ impl Outside for Port {
             Call::Safety(Question::Condition { rego, input }) => Box::pin(async move {
                 self.condition(rego, input).await.map(|held| Reply::Safety(Answer::Condition(held)))
             }),
+            Call::Safety(Question::Check { policies }) => Box::pin(async move {
+                self.check(policies).await.map(|checked| Reply::Safety(Answer::Check(checked)))
+            }),
             Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) => {
                 Nobody.call(call)
             }
@@ -172,7 +191,7 @@ impl Outside for Port {
 
 fn of_built_in(input: &str) -> Verdict {
     let (decision, digest) = match built_in() {
-        Ok((program, digest)) => (program.decide(input), digest.to_owned()),
+        Ok(policy) => (policy.decide(input), policy.digest().to_owned()),
         Err(rejected) => (Err(rejected.to_string()), String::new()),
     };
     Verdict { policy: BUILT_IN_NAME.to_owned(), digest, decision, outdated: None }
@@ -261,6 +280,16 @@ mod tests {
     fn a_syntax_error_without_a_set_before_it_denies_with_its_place() {
         let verdict = ask(&port(), &policies("bad", BAD), "{}");
         assert!(verdict.decision.unwrap_err().contains("bad/safety.rego:"));
+    }
+
+    #[test]
+    fn whether_policies_can_be_used_is_told_before_anybody_asks_them() {
+        let port = port();
+        let check =
+            |name: &str, text: &str| port.check(&policies(name, text)).now_or_never().unwrap().unwrap();
+        assert_eq!(check("good", OLD), Ok(()));
+        assert!(check("bad", BAD).unwrap_err().starts_with("bad/safety.rego:"));
+        assert!(ask(&port, &policies("bad", BAD), "{}").decision.is_err(), "checking is not asking");
     }
 
     #[test]

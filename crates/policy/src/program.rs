@@ -6,19 +6,15 @@
 use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use pawl_machines::remedy::safety::Decision;
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
-use sha2::{Digest as _, Sha256};
 
 use crate::scan::{Problem, scan};
 use crate::{DEADLINE, calls, decision};
-
-/// The policy that holds where there is none.
-pub const BUILT_IN: (&str, &str) = ("built-in/safety.rego", include_str!("../default/safety.rego"));
 
 /// Where a decision is looked for.
 const DECISION: &[&str] = &["data", "pawl", "safety", "decision"];
@@ -32,7 +28,7 @@ const MAX_SET_BYTES: usize = 1024 * 1024;
 const MAX_SPARE: usize = 16;
 
 /// How many steps of the interpreter pass before its timer is looked at: some microseconds.
-const TIMER_STEPS: NonZeroU32 = NonZeroU32::new(256).unwrap();
+pub(crate) const TIMER_STEPS: NonZeroU32 = NonZeroU32::new(256).unwrap();
 
 /// Why a set of policies is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,19 +52,6 @@ impl fmt::Debug for Program {
             .field("denials", &self.denials)
             .finish_non_exhaustive()
     }
-}
-
-/// The built-in policy, and its digest.
-///
-/// # Errors
-/// Never, while its tests hold; whoever asks is told no.
-pub fn built_in() -> Result<(&'static Program, &'static str), &'static Rejected> {
-    static PROGRAM: LazyLock<Result<(Program, String), Rejected>> = LazyLock::new(|| {
-        let (name, text) = BUILT_IN;
-        let program = Program::compile(&[(name.to_owned(), text.to_owned())])?;
-        Ok((program, format!("sha256:{}", hex::encode(Sha256::digest(text)))))
-    });
-    PROGRAM.as_ref().map(|(program, digest)| (program, digest.as_str()))
 }
 
 impl Program {
@@ -122,10 +105,7 @@ impl Program {
         engine.set_input(input);
         let mut decided = match &self.decision {
             None => Decision { allow: true, ..Decision::default() },
-            Some(rule) => match evaluate(engine, rule)? {
-                Value::Undefined => return Err(format!("{rule} is undefined for this input")),
-                value => decision::read(&json(&value)?).map_err(|problem| format!("{rule}: {problem}"))?,
-            },
+            Some(rule) => read(rule, &evaluate(engine, rule)?)?,
         };
         for rule in &self.denials {
             match evaluate(engine, rule)? {
@@ -151,6 +131,14 @@ impl Program {
         if spare.len() < MAX_SPARE {
             spare.push(engine);
         }
+    }
+}
+
+/// What the value of the rule that decides means.
+pub(crate) fn read(rule: &str, value: &Value) -> Result<Decision, String> {
+    match value {
+        Value::Undefined => Err(format!("{rule} is undefined for this input")),
+        value => decision::read(&json(value)?).map_err(|problem| format!("{rule}: {problem}")),
     }
 }
 
@@ -357,11 +345,5 @@ mod tests {
         let text = "package main\ndeny contains \"bad\" if { to_number(input.a) > 3 }\n";
         assert!(decide(text, r#"{"a": "z"}"#).unwrap().allow);
         assert!(!decide(text, r#"{"a": "4"}"#).unwrap().allow);
-    }
-
-    #[test]
-    fn the_built_in_policy_can_be_read() {
-        let (program, digest) = built_in().unwrap();
-        assert!(program.decision.is_some() && digest.starts_with("sha256:"));
     }
 }

@@ -245,6 +245,10 @@ reasons! {
     ActionValidated = "ActionValidated",
     PolicyAllowed = "PolicyAllowed",
     PolicyDenied = "PolicyDenied",
+    /// Of a ConfigMap: its policies hold.
+    PolicyLoaded = "PolicyLoaded",
+    /// Of a ConfigMap: its policies cannot be used, and older ones hold.
+    PolicyRejected = "PolicyRejected",
     DryRunSucceeded = "DryRunSucceeded",
     DryRunNotRequired = "DryRunNotRequired",
     PreconditionsMet = "PreconditionsMet",

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod identity;
 pub mod kubernetes_execution;
 pub mod memory;
+pub mod policy_map;
 mod power;
 pub mod remediation_playbook;
 pub mod remediation_request;
@@ -39,7 +40,6 @@ pub fn machines_with(
     let executions = workflow_execution::WorkflowExecutions {
         system_namespace: system_namespace.clone(),
         minimum_cooldown,
-        ..workflow_execution::WorkflowExecutions::default()
     };
     let requests = remediation_request::RemediationRequests { system_namespace };
     vec![

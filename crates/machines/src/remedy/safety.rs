@@ -65,6 +65,8 @@ pub enum Question {
     Safety { policies: Policies, input: Arc<str> },
     /// `data.condition.allow`, or the last expression, over this input.
     Condition { rego: Arc<str>, input: Arc<str> },
+    /// Whether these policies can be used at all.
+    Check { policies: Policies },
 }
 
 /// What came back.
@@ -72,6 +74,8 @@ pub enum Question {
 pub enum Answer {
     Safety(Verdict),
     Condition(Held),
+    /// Why they cannot, with the place.
+    Check(Result<(), String>),
 }
 
 /// What policy says.
@@ -120,6 +124,7 @@ impl fmt::Display for Question {
         f.write_str(match self {
             Self::Safety { .. } => "ask policy",
             Self::Condition { .. } => "evaluate a condition",
+            Self::Check { .. } => "read policies",
         })
     }
 }

@@ -1,0 +1,152 @@
+//! Can the policies in a ConfigMap be used? An Event on it says so, whenever they change.
+//!
+//! All labelled ConfigMaps are one set, read as a whole, so each of them tells of the set. Nothing else is done here:
+//! whoever asks policy reads the set itself, and hears when older policies answered.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use pawl_api::k8s::CONFIG_MAP;
+use pawl_api::meta::Reason;
+use pawl_api::pawl::labels::POLICY;
+
+use super::safety::{Answer, Policies, Question, SAFETY};
+use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::object::{Key, Object};
+use crate::outside::{Answers, Call};
+use crate::plan::{Note, Plan};
+use crate::view::{Input, View};
+
+/// Tells of policies whether they can be used.
+#[derive(Clone, Debug)]
+pub struct PolicyMaps {
+    /// Where policies are.
+    pub system_namespace: String,
+}
+
+/// A ConfigMap, and the set it belongs to, if it is a policy.
+#[derive(Debug)]
+pub struct Observed {
+    set: Option<Policies>,
+    answers: Arc<Answers>,
+}
+
+impl Machine for PolicyMaps {
+    type Kind = ConfigMap;
+    type Observed = Observed;
+    type Status = ();
+
+    fn description(&self) -> Description {
+        Description {
+            name: "policy",
+            primary: Primary::One(CONFIG_MAP),
+            depth: Depth::Full,
+            watches: vec![Watch::other(CONFIG_MAP, others_of_the_set).by_labels(&[POLICY])],
+            finalizer: None,
+            phases: None,
+            writes: vec![],
+        }
+    }
+
+    fn observe(&self, input: &Input<'_>, _: &Arc<ConfigMap>) -> Observed {
+        let me = input.me;
+        let is_policy = is_policy(me) && me.namespace() == Some(self.system_namespace.as_str());
+        let set =
+            (is_policy && !me.is_deleting()).then(|| Policies::observe(input.view, &self.system_namespace));
+        Observed { set, answers: Arc::clone(input.answers) }
+    }
+
+    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
+        let Some(set) = observed.set.as_ref().filter(|set| !set.modules.is_empty()) else {
+            return Plan::rest();
+        };
+        let call = Call::Safety(Question::Check { policies: set.clone() });
+        let checked = match observed.answers.get(&call) {
+            None => return Plan::rest().ask(call),
+            // Nobody could be asked: the look is repeated.
+            Some(Err(_)) => return Plan::rest(),
+            Some(Ok(reply)) => match reply.safety() {
+                Some(Answer::Check(checked)) => checked,
+                Some(Answer::Safety(_) | Answer::Condition(_)) | None => return Plan::rest(),
+            },
+        };
+        let note = match checked {
+            Ok(()) => Note::normal(Reason::PolicyLoaded, format!("the policies hold, as {}", set.digest)),
+            Err(problem) => {
+                let message = format!("{problem}; the last policies that could be used hold");
+                Note::warning(Reason::PolicyRejected, message)
+            }
+        };
+        Plan::rest().note(note.once(set.digest.clone()))
+    }
+}
+
+fn is_policy(map: &Object) -> bool {
+    map.label(POLICY) == Some(SAFETY)
+}
+
+/// A set is read as a whole.
+fn others_of_the_set(changed: &Object, view: &dyn View) -> Vec<Key> {
+    if !is_policy(changed) {
+        return Vec::new();
+    }
+    let beside = view.labelled(&CONFIG_MAP, POLICY, SAFETY).into_iter();
+    let others = beside.filter(|map| map.namespace() == changed.namespace() && map.name() != changed.name());
+    others.map(|map| map.key()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::AnyMachine;
+    use crate::outside::Reply;
+    use crate::testing::Cluster;
+    use serde_json::json;
+
+    fn cluster(label: &str, namespace: &str, text: &str) -> Cluster {
+        let mut cluster = Cluster::of(&[CONFIG_MAP], "");
+        cluster.outside = |call| match call {
+            Call::Safety(Question::Check { policies }) => {
+                let bad = policies.modules.iter().find(|(_, text)| text == "bad");
+                let checked = bad.map_or(Ok(()), |(name, _)| Err(format!("{name}:1:1: no")));
+                Ok(Reply::Safety(Answer::Check(checked)))
+            }
+            other => panic!("{other}"),
+        };
+        cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": "p", "namespace": namespace,
+            "labels": {POLICY: label}}, "data": {"a.rego": text}}));
+        cluster
+    }
+
+    fn told(cluster: &mut Cluster) -> Vec<(String, String)> {
+        let machine = PolicyMaps { system_namespace: "pawl-system".to_owned() };
+        cluster.settle(&[AnyMachine::new(machine)]);
+        cluster.events.iter().map(|(_, reason, note)| (reason.clone(), note.clone())).collect()
+    }
+
+    #[test]
+    fn policies_that_can_be_used_are_told_of() {
+        let told = told(&mut cluster("safety", "pawl-system", "good"));
+        assert!(matches!(told.as_slice(), [(reason, _)] if reason == "PolicyLoaded"), "{told:?}");
+    }
+
+    #[test]
+    fn policies_that_cannot_be_used_are_told_of_with_the_place() {
+        let mut cluster = cluster("safety", "pawl-system", "bad");
+        let told_once = told(&mut cluster);
+        assert!(
+            matches!(told_once.as_slice(), [(reason, note)] if reason == "PolicyRejected" && note.starts_with("p/a.rego:1:1: no")),
+            "{told_once:?}"
+        );
+        cluster.edit(&CONFIG_MAP, &Key::new(Some("pawl-system"), "p"), &json!({"data": {"a.rego": "good"}}));
+        assert_eq!(told(&mut cluster).last().unwrap().0, "PolicyLoaded");
+    }
+
+    #[test]
+    fn other_config_maps_are_nobodys_business() {
+        for (label, namespace) in [("other", "pawl-system"), ("safety", "team")] {
+            assert!(told(&mut cluster(label, namespace, "bad")).is_empty());
+        }
+    }
+}
