@@ -3,8 +3,8 @@
 //! ```text
 //! ask() ─▶ request ─▶ (somebody sends it) ─▶ answer() ─▶ ask() … ─▶ None ─▶ finish()
 //! ```
-//! Where neighbouring steps are alike and do not concern each other (the children of one owner), `ask` gives the next
-//! before the last is answered, to whoever wants to send them side by side; answers come in the order of questions.
+//! Where a machine says so, and neighbouring steps are alike (children of one kind), `ask` gives the next before the last
+//! is answered, to whoever wants to send them side by side; answers come in the order of questions.
 //!
 //! Whoever drives it (the loop over a client, the inner simulator over the store) may die between any two calls;
 //! what was sent stands, and the next observation starts from there. Steps come first, then Events, then the status:
@@ -118,6 +118,7 @@ pub struct Applying {
     now: Timestamp,
     guards: Guards,
     fenced: bool,
+    in_any_order: bool,
     /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
     resource_version: String,
     tasks: VecDeque<Task>,
@@ -205,6 +206,7 @@ impl Applying {
             basis: _,
             resource_version,
             fenced,
+            in_any_order,
             mut steps,
             notes,
             status,
@@ -234,6 +236,7 @@ impl Applying {
             now,
             guards,
             fenced,
+            in_any_order,
             resource_version,
             tasks,
             asked: VecDeque::new(),
@@ -251,6 +254,7 @@ impl Applying {
             now,
             guards: Guards::default(),
             fenced: false,
+            in_any_order: false,
             tasks: steps.into_iter().map(Task::Step).collect(),
             asked: VecDeque::new(),
             alike: None,
@@ -317,7 +321,7 @@ impl Applying {
 
     /// What the next step is, if others like it may be on their way at the same time.
     fn alike(&self) -> Option<Alike> {
-        match self.tasks.front()? {
+        match self.tasks.front().filter(|_| self.in_any_order)? {
             Task::Step(Step::Create { kind, adopt: Adopt::ControlledBy(owner), .. })
                 if owner == self.about.uid() =>
             {

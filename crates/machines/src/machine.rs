@@ -45,6 +45,12 @@ pub trait Machine: Send + Sync + 'static {
     fn is_fenced(&self) -> bool {
         false
     }
+
+    /// Whether any of the children that a plan makes, and of the statuses of others that it tells, may be done while those
+    /// before it are not: then they are sent side by side. Not for whoever counts what is there to name what is next.
+    fn is_in_any_order(&self) -> bool {
+        false
+    }
 }
 
 /// What the loop must know to run a machine.
@@ -214,6 +220,8 @@ pub struct BoundPlan {
     pub resource_version: String,
     /// The API server is asked to compare the version of `basis` with every create and delete.
     pub fenced: bool,
+    /// Neighbouring steps that are alike may be sent side by side.
+    pub in_any_order: bool,
     pub steps: Vec<Step>,
     pub notes: Vec<Note>,
     pub status: Option<Value>,
@@ -301,6 +309,7 @@ impl<M: Machine> Decider for M {
             basis: input.me.reference(),
             resource_version: input.me.resource_version().to_owned(),
             fenced: self.is_fenced(),
+            in_any_order: self.is_in_any_order(),
             steps,
             notes,
             status,
@@ -354,6 +363,7 @@ fn refuse_malformed(description: &Description, me: &Arc<Object>, malformed: &Mal
         basis: me.reference(),
         resource_version: me.resource_version().to_owned(),
         fenced: false,
+        in_any_order: false,
         steps: release.map(|finalizer| Step::RemoveFinalizer(finalizer.to_owned())).into_iter().collect(),
         notes: vec![Note::warning("Malformed", malformed.problem.clone())],
         status: None,

@@ -17,6 +17,7 @@ fn applying(steps: Vec<Step>, notes: Vec<Note>, status: Option<Value>) -> Applyi
         basis: about.reference(),
         resource_version: "7".into(),
         fenced: false,
+        in_any_order: false,
         steps,
         notes,
         status,
@@ -120,6 +121,7 @@ fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on()
         basis: about.reference(),
         resource_version: "7".into(),
         fenced: false,
+        in_any_order: false,
         steps: vec![step],
         notes: vec![],
         status: None,
@@ -296,6 +298,7 @@ fn a_namespace_is_finalized_with_all_of_its_metadata_and_no_status_follows() {
         basis: about.reference(),
         resource_version: "7".into(),
         fenced: false,
+        in_any_order: false,
         steps: vec![Step::Finalize(vec!["theirs".into()])],
         notes: vec![],
         status: Some(json!({"phase": "Terminating"})),
@@ -343,6 +346,7 @@ fn every_guard_can_be_taken_away_alone() {
             basis: about.reference(),
             resource_version: "7".into(),
             fenced: false,
+            in_any_order: false,
             steps: vec![step.clone()],
             notes: vec![],
             status: None,
@@ -402,6 +406,10 @@ fn an_object_is_applied_by_its_name_with_our_field_manager() {
     assert_eq!(applying.finish().writes[0].resource_version, "9");
 }
 
+fn in_any_order(steps: Vec<Step>) -> Applying {
+    Applying { in_any_order: true, ..applying(steps, vec![], None) }
+}
+
 #[test]
 fn children_are_made_side_by_side_and_what_follows_waits_for_all_of_them() {
     let child = |name: &str| Step::Create {
@@ -411,7 +419,7 @@ fn children_are_made_side_by_side_and_what_follows_waits_for_all_of_them() {
     };
     let gone = Reference { kind: JOB, key: Key::new(Some("n"), "z"), uid: String::new() };
     let steps = vec![child("a"), child("b"), Step::ConfirmGone(gone), child("c")];
-    let mut applying = applying(steps, vec![], None);
+    let mut applying = in_any_order(steps);
     let made = |uid: &str| json!({"kind": "Job", "metadata": {"uid": uid, "resourceVersion": "8"}});
     assert_eq!(
         (applying.ask().unwrap().method(), applying.ask().unwrap().method()),
@@ -440,7 +448,12 @@ fn after_a_failure_nothing_new_is_asked_and_what_was_made_beside_it_is_known() {
         manifest: json!({"metadata": {"name": name, "namespace": "n"}}),
         adopt: Adopt::ControlledBy("u1".into()),
     };
-    let mut applying = applying(vec![child("a"), child("b"), child("c")], vec![], None);
+    let mut one_by_one = applying(vec![child("a"), child("b")], vec![], None);
+    assert!(
+        one_by_one.ask().is_some() && one_by_one.ask().is_none(),
+        "nobody said that their order does not matter"
+    );
+    let mut applying = in_any_order(vec![child("a"), child("b"), child("c")]);
     assert!(applying.ask().is_some() && applying.ask().is_some());
     applying.answer(Answer::Lost("the line was cut"));
     assert!(applying.ask().is_none());

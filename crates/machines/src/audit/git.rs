@@ -223,6 +223,7 @@ mod tests {
             basis: me.reference(),
             resource_version: "1".to_owned(),
             fenced: false,
+            in_any_order: false,
             steps: vec![],
             notes: vec![Note::warning("CheckRunLost", "no credentials")],
             status: None,

@@ -112,6 +112,7 @@ mod tests {
             basis: me.reference(),
             resource_version: "1".to_owned(),
             fenced: false,
+            in_any_order: false,
             steps: vec![],
             notes: vec![],
             status,

@@ -117,6 +117,11 @@ impl Machine for Executions {
         Some(audit::deploy::execution(tell, me.execution.status.as_ref()))
     }
 
+    /// Each item is found by its name, and triggered by itself.
+    fn is_in_any_order(&self) -> bool {
+        true
+    }
+
     fn observe(&self, input: &Input<'_>, prepared: &Arc<Prepared>) -> Observed {
         let (view, me) = (input.view, Arc::clone(input.me));
         let phase = prepared.execution.status.as_ref().and_then(|status| status.phase);

@@ -37,6 +37,7 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
         basis: me.reference(),
         resource_version: me.resource_version().to_owned(),
         fenced: false,
+        in_any_order: false,
         steps,
         notes: vec![],
         status: None,
