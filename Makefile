@@ -50,6 +50,10 @@ demo: ## start a control plane on this machine with a sample to watch
 sim: ## run SEEDS (1000) simulated histories with faults
 	cargo run --release -- sim --seeds $(SEEDS)
 
+.PHONY: fuzz
+fuzz: ## send the API server a million mangled requests per target
+	PAWL_FUZZ_ROUNDS=1000000 cargo test --workspace --release --test it $(CARGO_FLAGS) -- fuzz::
+
 .PHONY: build
 build: ## the executable, for release: target/release/pawl
 	cargo build --release $(CARGO_FLAGS)

@@ -13,17 +13,24 @@ const OF_UP: &str = ".pawl/kubeconfig";
 /// # Errors
 /// When there is no usable configuration.
 pub(crate) async fn for_controllers(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
+    Ok(kube::Client::try_from(config_for_controllers(kubeconfig).await?)?)
+}
+
+/// The same, for whoever must make more than one client of it.
+///
+/// # Errors
+/// When there is no usable configuration.
+pub(crate) async fn config_for_controllers(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
                 .with_context(|| format!("--kubeconfig {}: cannot be read", path.display()))?;
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))?
+                .with_context(|| format!("--kubeconfig {}: cannot be used", path.display()))
         }
-        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one")?,
-    };
-    Ok(kube::Client::try_from(config)?)
+        None => kube::Config::infer().await.context("no cluster: give --kubeconfig, or run inside one"),
+    }
 }
 
 /// A client for a person at a terminal: as above, but a `pawl up` in this folder comes before the usual places.

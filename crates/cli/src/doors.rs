@@ -1,22 +1,52 @@
 //! Which machines run where: the doors everywhere, the cluster's own controllers only where no cluster brings them.
 
+use pawl_api::meta;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use pawl_machines::freeze::Freezes;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::remedy::policy_map::PolicyMaps;
 use pawl_machines::{cluster, deploy, git, remedy};
 
+/// What whoever runs the doors decides for everybody: the flags, the same wherever they run.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[group(skip)]
+pub(crate) struct Choices {
+    /// No WorkflowExecution follows a success of the same workflow on the same target sooner than this, whatever its own
+    /// cooldown is (as 90s, 10m, 1h).
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    minimum_cooldown: meta::Duration,
+}
+
 /// The machines of all doors, and of the locks and Freezes they share: they run against any Kubernetes. `image` is Pawl's own.
-pub(crate) fn machines(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
+pub(crate) fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
+    let executor = Executor { image: image.to_owned(), ..Executor::default() };
+    machines_with(system_namespace, image, choices, &executor)
+}
+
+/// The same, with what an operator chose for those who carry actions out.
+pub(crate) fn machines_with(
+    system_namespace: &str,
+    image: &str,
+    choices: &Choices,
+    executor: &Executor,
+) -> Vec<AnyMachine> {
     let deploy = deploy::machines_with(system_namespace, image);
+    let actions = KubernetesExecutions {
+        system_namespace: system_namespace.to_owned(),
+        executor: executor.clone(),
+        ..KubernetesExecutions::default()
+    };
+    let remedy = remedy::machines_with(actions, choices.minimum_cooldown);
+    let doors = git::machines(system_namespace).into_iter().chain(deploy).chain(remedy);
     let policies = PolicyMaps { system_namespace: system_namespace.to_owned() };
     let shared = [AnyMachine::new(Reaper), AnyMachine::new(Freezes), AnyMachine::new(policies)];
-    let doors = git::machines(system_namespace).into_iter().chain(deploy);
-    doors.chain(remedy::machines(system_namespace)).chain(shared).collect()
+    doors.chain(shared).collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.
-pub(crate) fn with_cluster(system_namespace: &str) -> Vec<AnyMachine> {
-    cluster::machines().into_iter().chain(machines(system_namespace, OWN_IMAGE)).collect()
+pub(crate) fn with_cluster(system_namespace: &str, choices: &Choices) -> Vec<AnyMachine> {
+    cluster::machines().into_iter().chain(machines(system_namespace, OWN_IMAGE, choices)).collect()
 }

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pawl_api::meta::Kind;
 use pawl_machines::machine::{AnyMachine, Primary};
+use pawl_machines::remedy::action::executor::Executor;
+use pawl_machines::remedy::action::rbac;
 use serde_json::{Value, json};
 
 use crate::doors;
@@ -30,6 +32,9 @@ pub(crate) fn manifests(choices: &Choices) -> anyhow::Result<Vec<Value>> {
     }
     manifests.push(service_account(choices));
     manifests.extend(permissions(choices));
+    let executor = Executor::default();
+    manifests.push(rbac::namespace(&executor));
+    manifests.extend(rbac::controlling(&executor, &subject(choices)));
     manifests.extend(admission(choices));
     manifests.push(deployment(choices));
     Ok(manifests)
@@ -55,6 +60,14 @@ fn service_account(choices: &Choices) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": choices.system_namespace, "labels": labels()}})
 }
+
+/// Who Pawl is, for bindings.
+fn subject(choices: &Choices) -> Value {
+    json!({"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace})
+}
+
+const SUBJECT_ACCESS_REVIEW: Kind =
+    Kind::of("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
 
 /// A resource as RBAC names it.
 type Resource = (String, String);
@@ -88,21 +101,29 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     // The ports' own: credentials and what must be masked, and the logs of what failed.
     need(&pawl_api::k8s::SECRET, None, &["get"]);
     need(&pawl_api::k8s::POD, Some("log"), &["get"]);
+    // Actions are looked at before they are done, and their accounts' rights asked for.
+    need(&pawl_api::k8s::SERVICE_ACCOUNT, None, &["get"]);
+    need(&SUBJECT_ACCESS_REVIEW, None, &["create"]);
     // What an alert leads to.
     need(&pawl_api::remedy::remediation_request::KIND, None, &["create"]);
+    for (group, resource, verb) in rbac::looking() {
+        needed.entry((group.to_owned(), resource.to_owned())).or_default().insert(verb);
+    }
     needed
 }
 
 fn permissions(choices: &Choices) -> Vec<Value> {
     let mut rules: BTreeMap<(String, Vec<&str>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in needed(&doors::machines(&choices.system_namespace, &choices.image)) {
+    for ((group, resource), verbs) in
+        needed(&doors::machines(&choices.system_namespace, &choices.image, &doors::Choices::default()))
+    {
         rules.entry((group, verbs.into_iter().collect())).or_default().push(resource);
     }
     let rules: Vec<Value> = rules
         .into_iter()
         .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
         .collect();
-    let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": choices.system_namespace});
+    let subject = subject(choices);
     let leases = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
         "verbs": ["get", "create", "update"]});
     let role_ref = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME});
@@ -240,7 +261,10 @@ mod tests {
         };
         let version = manifest["apiVersion"].as_str()?;
         let root = if version.contains('/') { "apis" } else { "api" };
-        let home = if namespaced { "/namespaces/pawl-system" } else { "" };
+        let home = match manifest["metadata"]["namespace"].as_str() {
+            Some(namespace) if namespaced => format!("/namespaces/{namespace}"),
+            _ => String::new(),
+        };
         Some(format!("/{root}/{version}{home}/{plural}"))
     }
 
@@ -286,7 +310,7 @@ mod tests {
             identity: "a".into(),
         };
         let engine = Engine::builder(kube::Client::new(service, "default"))
-            .machines(doors::machines("pawl-system", "pawl:test"))
+            .machines(doors::machines("pawl-system", "pawl:test", &doors::Choices::default()))
             .leader(config)
             .build()
             .unwrap();

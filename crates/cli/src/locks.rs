@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use pawl_api::meta::{Kind, Reason, Target, condition};
@@ -14,6 +15,7 @@ use pawl_api::remedy::annotations::MEMORY;
 use pawl_api::remedy::{RemediationPhase, RemediationRequest, WorkflowExecution};
 use pawl_api::{deploy, git, remedy};
 use pawl_engine::{Clock as _, SystemClock};
+use pawl_machines::lock::acts::{self, ACTS, Act, What};
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::object::Object;
 use pawl_machines::remedy::memory::Memory;
@@ -21,9 +23,6 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::terminal::Say;
-
-/// On a Lease: who last took its lock away by force, when and why, as JSON.
-const UNLOCKED: &str = "pawl.dev/unlocked";
 
 /// How often a write is tried again that somebody else was faster with.
 const TRIES: usize = 5;
@@ -138,13 +137,12 @@ pub(crate) async fn unlock(args: &UnlockArgs, say: &mut dyn Say) -> anyhow::Resu
             Lock::Held(holder) => holder.unit.to_string(),
             Lock::Unreadable(identity) => identity,
         };
-        let mark =
-            json!({"by": who, "at": now(), "reason": reason, "holder": holder, "word": Reason::LockForced});
+        let acts = acted(&lease, What::Unlocked, &who, reason, holder.clone());
         let labels: serde_json::Map<String, Value> =
             lease.meta().labels.iter().flatten().map(|(name, _)| (name.clone(), Value::Null)).collect();
         let patch = json!({
             "metadata": {"resourceVersion": lease.resource_version(), "labels": labels,
-                "annotations": {lock::HOLDER: null, UNLOCKED: mark.to_string()}},
+                "annotations": {lock::HOLDER: null, ACTS: acts}},
             "spec": {"holderIdentity": null, "acquireTime": null, "renewTime": null},
         });
         if patched(&api, &lease, &patch).await? {
@@ -175,30 +173,37 @@ pub(crate) async fn clear_block(args: &ClearArgs, say: &mut dyn Say) -> anyhow::
             bail!("{target} remembers nothing: no block is there to be cleared");
         };
         let lease = object(&lease)?;
-        let (memory, cleared) = match Memory::of(Some(&lease)) {
+        let (memory, what, cleared) = match Memory::of(Some(&lease)) {
             Ok(mut memory) => {
-                let cleared = memory.clear(workflow.as_deref(), &who, reason, SystemClock.now());
-                (memory, cleared)
+                let cleared = memory.clear(workflow.as_deref(), &who, reason, now());
+                (memory, What::BlockCleared, cleared)
             }
             Err(unreadable) => {
                 say.line(&format!("{unreadable}; it is replaced"));
-                (Memory::default(), 1)
+                (Memory::default(), What::MemoryReplaced, vec!["all".to_owned()])
             }
         };
-        if cleared == 0 {
+        if cleared.is_empty() {
             bail!(
                 "{target} has no block{}",
                 workflow.map(|id| format!(" of workflow {id}")).unwrap_or_default()
             );
         }
         let patch = json!({"metadata": {"resourceVersion": lease.resource_version(),
-            "annotations": {MEMORY: memory.written()}}});
+            "annotations": {MEMORY: memory.written(),
+                ACTS: acted(&lease, what, &who, reason, cleared.join(", "))}}});
         if patched(&api, &lease, &patch).await? {
-            say.line(&format!("cleared {cleared} workflow(s) on {target}, as {who}: {reason}"));
+            say.line(&format!("cleared {} on {target}, as {who}: {reason}", cleared.join(", ")));
             return Ok(());
         }
     }
     bail!("{target}: somebody else keeps changing the Lease; try again")
+}
+
+/// The annotation that says what a person did: it goes with the deed, so that the ledger learns of both or of neither.
+fn acted(lease: &Object, what: What, by: &str, reason: &str, about: String) -> String {
+    let (by, reason) = (by.to_owned(), reason.to_owned());
+    acts::with(lease, Act { what, by, at: Time(now()), reason, about })
 }
 
 /// Who the API server says we are.

@@ -1,5 +1,6 @@
 //! `pawl`, the one executable: parse, then call.
 
+mod act;
 mod audit;
 mod audit_keeping;
 mod bench;
@@ -20,6 +21,7 @@ mod operate;
 mod operator;
 mod policy;
 mod ports;
+mod rbac;
 mod run;
 mod sim;
 mod stop;
@@ -82,6 +84,8 @@ enum Command {
     Run(run::Args),
     /// Ask policies, and compare what they say with fixtures.
     Policy(policy::Args),
+    /// Print what a cluster needs so that actions can be carried out with no more rights than each needs.
+    Rbac(rbac::Args),
     /// Run simulated worlds under faults, and say which seed broke a promise.
     Sim(sim::Args),
     /// Measure how fast things are.
@@ -89,6 +93,9 @@ enum Command {
     /// Run beside the image of a container item: for Pods that Pawl makes.
     #[command(hide = true)]
     Container(container::Args),
+    /// Carry out the action of a KubernetesExecution: for Pods that Pawl makes.
+    #[command(hide = true)]
+    Act(act::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -167,6 +174,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Policy(args) => return runtime()?.block_on(policy::run(&args, &mut Stdout)),
         Command::Sim(args) => return sim::run(&args, &mut Stdout),
         Command::Bench(args) => bench::run(&args, &mut Stdout)?,
+        Command::Rbac(args) => rbac::run(&args, &mut Stdout)?,
+        Command::Act(args) => return runtime()?.block_on(act::run(&args, &mut Stdout)),
         Command::Container(args) => runtime()?.block_on(container::run(&args))?,
     }
     Ok(ExitCode::SUCCESS)

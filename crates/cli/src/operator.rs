@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
 
 use crate::ports::Ports;
-use crate::{audit_keeping, cluster, doors, logging, stop, webhook};
+use crate::{audit_keeping, cluster, doors, logging, rbac, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -22,7 +23,7 @@ pub(crate) struct Args {
     /// Where Pawl keeps what belongs to no unit: locks, the leader's Lease.
     #[arg(long, default_value = "pawl-system")]
     system_namespace: String,
-    /// Pawl's own image: it runs beside the images of container items.
+    /// Pawl's own image: it runs beside the images of container items, and carries out actions.
     #[arg(long, default_value = pawl_machines::deploy::deploy_item::OWN_IMAGE)]
     image: String,
     /// Where /healthz, /readyz and /metrics are served.
@@ -35,6 +36,10 @@ pub(crate) struct Args {
     #[arg(long, env = "PAWL_DATA_DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
+    actions: rbac::Choices,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -44,15 +49,18 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     logging::start(&args.logging, "info")?;
-    let client = cluster::for_controllers(args.kubeconfig.as_deref()).await?;
-    let machines = doors::machines(&args.system_namespace, &args.image);
+    let config = cluster::config_for_controllers(args.kubeconfig.as_deref()).await?;
+    let client = kube::Client::try_from(config.clone())?;
+    let executor = args.actions.executor(&args.image);
+    let machines = doors::machines_with(&args.system_namespace, &args.image, &args.doors, &executor);
+    let door = Door::Address(Arc::new(config));
     let config = leader::Config {
         namespace: args.system_namespace.clone(),
         name: "pawl-operator".to_owned(),
         identity: identity(),
     };
     let kept = args.audit.start(args.data_dir.as_deref())?;
-    let ports = Arc::new(Ports::new(&client, transport::https()?));
+    let ports = Arc::new(Ports::new(&client, transport::https()?).acting(&client, door, executor));
     let engine = Engine::builder(client.clone())
         .machines(machines)
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use pawl_actions::way::Door;
 use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
@@ -11,6 +12,7 @@ use pawl_integrations::github::transport::Transport;
 use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};
+use pawl_machines::remedy::action::executor::Executor;
 use pawl_policy::Workers;
 
 use crate::bundles::Bundles;
@@ -30,6 +32,8 @@ pub(crate) struct Ports {
     bundles: Option<Bundles>,
     /// None where this executable cannot be found, to be started as a worker.
     policy: Option<Arc<pawl_policy::Port>>,
+    /// None where nobody lets ServiceAccounts in.
+    actions: Option<pawl_actions::Port>,
 }
 
 impl Ports {
@@ -47,7 +51,14 @@ impl Ports {
                 None
             }
         };
-        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None, policy }
+        Self { github, cluster, logs: logs::Port::new(wire, secrets), bundles: None, policy, actions: None }
+    }
+
+    /// With a way for the ServiceAccounts of actions into the cluster to which `client` leads.
+    pub(crate) fn acting(self, client: &kube::Client, door: Door, executor: Executor) -> Self {
+        let own = Wire::new(client.clone());
+        let actions = Some(pawl_actions::Port::new(own, door, executor, Arc::new(SystemClock)));
+        Self { actions, ..self }
     }
 
     /// Those of a control plane that is in this process; `bundles` leads to what its runner of Tekton's kinds runs.
@@ -90,7 +101,10 @@ impl Outside for Ports {
                 Some(policy) => policy.call(call),
                 None => Nobody.call(call),
             },
-            Call::Action(_) => Nobody.call(call),
+            Call::Action(_) => match &self.actions {
+                Some(actions) => actions.call(call),
+                None => Nobody.call(call),
+            },
         }
     }
 }

@@ -14,7 +14,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pawl_api::meta::Kind;
 use pawl_machines::apply::Written;
 use pawl_machines::cache::Cache;
-use pawl_machines::object::{Key, Object};
+use pawl_machines::machine::Line;
+use pawl_machines::object::{Key, Object, Spot};
 use pawl_machines::view::{Served, View, group_of};
 use tokio::sync::{Notify, watch};
 
@@ -106,7 +107,13 @@ struct Watched {
 
 impl Caches {
     /// Makes room for a kind; whoever feeds it lists again when the ticket moves, and stops when it is closed.
-    pub fn add(&self, kind: &Kind, scope: Scope, labels: &BTreeSet<&'static str>) -> watch::Receiver<u64> {
+    pub fn add(
+        &self,
+        kind: &Kind,
+        scope: Scope,
+        labels: &BTreeSet<&'static str>,
+        lines: &[Line],
+    ) -> watch::Receiver<u64> {
         let mut kinds = self.write();
         let entry = kinds.entry(kind.clone()).or_insert_with(|| Entry {
             cache: Cache::default(),
@@ -117,6 +124,7 @@ impl Caches {
         for label in labels {
             entry.cache.index(label);
         }
+        lines.iter().for_each(|line| entry.cache.keep_line(*line));
         let watched = entry.watches.entry(scope).or_insert_with(|| Watched {
             standing: Standing::Pending,
             seen: String::new(),
@@ -366,6 +374,14 @@ impl View for Caches {
         self.read().get(kind).map(|entry| entry.cache.labelled(label, value)).unwrap_or_default()
     }
 
+    fn first_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str) -> Option<Arc<Object>> {
+        self.read().get(kind)?.cache.first_in_line(line, owner_uid).cloned()
+    }
+
+    fn count_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
+        self.read().get(kind).map_or(0, |entry| entry.cache.count_in_line(line, owner_uid, before))
+    }
+
     fn dependents(&self, owner_uid: &str) -> Vec<Arc<Object>> {
         self.read().values().flat_map(|entry| entry.cache.owned(owner_uid)).collect()
     }
@@ -418,7 +434,7 @@ mod tests {
     #[test]
     fn a_list_ends_what_it_does_not_name_and_repeats_nothing() {
         let caches = Caches::default();
-        caches.add(&POD, None, &BTreeSet::new());
+        caches.add(&POD, None, &BTreeSet::new(), &[]);
         let first = vec![pod("n", "a", 1), pod("n", "b", 2)];
         assert_eq!(caches.replace(&POD, &None, 0, listed(first, "2")).len(), 2);
         let changes = caches.replace(&POD, &None, 0, listed(vec![pod("n", "b", 2)], "9"));
@@ -430,7 +446,7 @@ mod tests {
     fn one_namespace_listed_leaves_the_others_alone() {
         let caches = Caches::default();
         for namespace in ["a", "b"] {
-            caches.add(&POD, Some(namespace.to_owned()), &BTreeSet::new());
+            caches.add(&POD, Some(namespace.to_owned()), &BTreeSet::new(), &[]);
             caches.replace(&POD, &Some(namespace.to_owned()), 0, listed(vec![pod(namespace, "p", 1)], "1"));
         }
         caches.replace(&POD, &Some("a".to_owned()), 0, listed(vec![], "5"));
@@ -441,7 +457,7 @@ mod tests {
     #[test]
     fn an_object_that_cannot_be_read_stays_as_it_was_known() {
         let caches = Caches::default();
-        caches.add(&POD, None, &BTreeSet::new());
+        caches.add(&POD, None, &BTreeSet::new(), &[]);
         caches.replace(&POD, &None, 0, listed(vec![pod("n", "a", 1)], "1"));
         let unreadable = BTreeSet::from([Key::new(Some("n"), "a")]);
         let listed = Listed { objects: vec![], unreadable, resource_version: "4".into() };

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use pawl_api::meta::Kind;
 use pawl_machines::apply;
-use pawl_machines::machine::{AnyMachine, Depth, Primary};
+use pawl_machines::machine::{AnyMachine, Primary};
 use pawl_machines::view::View;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::caches::{Caches, Change, Scope, Standing};
+use crate::census::Census;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::discovery::CRD;
 use crate::error::Error;
@@ -240,7 +241,7 @@ impl Engine {
         let mut needs = self.core.router.needs();
         // Definitions are watched in any case: they tell when an absent kind comes.
         if !needs.iter().any(|need| need.kind == CRD) {
-            needs.push(Need { kind: CRD, depth: Depth::Metadata, labels: BTreeSet::new() });
+            needs.push(Need::metadata(CRD));
         }
         needs
     }
@@ -397,7 +398,10 @@ impl Builder {
             ready: watch::Sender::new(false),
             running: AtomicBool::new(false),
         };
-        Ok(Engine { core: Arc::new(core), settings: Arc::new(settings) })
+        let core = Arc::new(core);
+        let census = Census::of(&core);
+        core.metrics.with_registry(|registry| registry.register_collector(Box::new(census)));
+        Ok(Engine { core, settings: Arc::new(settings) })
     }
 }
 

@@ -28,8 +28,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::caches::{Caches, Change, Listed, Scope, Standing};
 use crate::discovery::{self, CRD};
+use crate::manifest::{self, Unreadable};
 use crate::metrics::{KindLabels, Metrics, RestartLabels};
-use crate::outline::Outline;
+use crate::outline;
 use crate::queue::backoff;
 use crate::wire::{Lines, Lost, Opened, Wire};
 
@@ -97,19 +98,19 @@ enum Heard {
     Nonsense(String),
 }
 
-#[derive(Deserialize)]
-struct Event {
-    #[serde(rename = "type")]
-    kind: String,
-    object: Value,
+/// Of a bookmark, and of the `Status` that ends a watch.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Word {
+    metadata: Metadata,
+    code: Value,
+    message: Value,
 }
 
-/// An event whose object cannot be read.
-#[derive(Deserialize)]
-struct OutlinedEvent {
-    #[serde(rename = "type")]
-    kind: String,
-    object: Outline,
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Value,
 }
 
 impl Informer {
@@ -223,72 +224,74 @@ impl Informer {
     }
 
     fn hear(&self, line: &Bytes, from: &mut String) -> Heard {
-        let Event { kind, object } = match serde_json::from_slice(line) {
-            Ok(event) => event,
-            Err(problem) => return self.hear_outlined(line, &problem, from),
+        let kind = outline::member(line, "type").and_then(|text| serde_json::from_slice::<String>(text).ok());
+        let (Some(kind), Some(object)) = (kind, outline::member(line, "object")) else {
+            return Heard::Nonsense("a line is no event".to_owned());
         };
-        if kind == "ERROR" {
-            if object.get("code").and_then(Value::as_u64) == Some(410) {
-                return Heard::Expired;
-            }
-            let message = object.get("message").and_then(Value::as_str).unwrap_or("no message");
-            return Heard::Nonsense(format!("the server ended the watch: {message}"));
-        }
-        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        if let Some(version) = version {
-            version.clone_into(from);
-        }
-        match (kind.as_str(), self.read_event(&kind, object)) {
-            ("BOOKMARK", _) => {
-                self.caches.advance(&self.kind, &self.scope, from);
-                Heard::Something
-            }
-            (_, Err(malformed)) => {
-                self.skip(&malformed);
-                Heard::Something
-            }
-            ("ADDED" | "MODIFIED", Ok(object)) => {
-                if let Some(change) = self.caches.put(object, &self.scope) {
+        match kind.as_str() {
+            "ADDED" | "MODIFIED" => {
+                if let Ok(object) = self.hear_object(object, from)
+                    && let Some(change) = self.caches.put(object, &self.scope)
+                {
                     self.listener.changed(&change);
                 }
-                Heard::Something
             }
-            ("DELETED", Ok(object)) => {
-                if let Some(mut change) = self.caches.remove(&self.kind, &self.scope, &object.key(), from) {
-                    // The last version of all: it may name another owner than the one we knew.
-                    change.before = Some(object);
-                    self.listener.changed(&change);
-                }
-                Heard::Something
-            }
-            (other, Ok(_)) => Heard::Nonsense(format!("an event of type {other:?}")),
-        }
-    }
-
-    /// A line that could not be read: if it is an event about some object, only that object is lost.
-    fn hear_outlined(&self, line: &Bytes, problem: &serde_json::Error, from: &mut String) -> Heard {
-        let Ok(OutlinedEvent { kind, object }) = serde_json::from_slice(line) else {
-            return Heard::Nonsense(format!("a line is no event: {problem}"));
-        };
-        let (Some(key), Some(version)) = (object.key(), object.metadata.resource_version) else {
-            return Heard::Nonsense(format!("a line is no event: {problem}"));
-        };
-        self.skip(&self.malformed(Some(&key), problem));
-        *from = version;
-        if kind == "DELETED"
-            && let Some(change) = self.caches.remove(&self.kind, &self.scope, &key, from)
-        {
-            self.listener.changed(&change);
+            "DELETED" => self.hear_end(object, from),
+            "BOOKMARK" | "ERROR" => return self.hear_word(&kind, object, from),
+            other => return Heard::Nonsense(format!("an event of type {other:?}")),
         }
         Heard::Something
     }
 
-    fn read_event(&self, kind: &str, mut object: Value) -> Result<Arc<Object>, Malformed> {
-        // A bookmark has no name; nothing else of it is read.
+    /// What is said of no object.
+    fn hear_word(&self, kind: &str, object: &[u8], from: &mut String) -> Heard {
+        let word: Word = match serde_json::from_slice(object) {
+            Ok(word) => word,
+            Err(problem) => return Heard::Nonsense(format!("a line is no event: {problem}")),
+        };
         if kind == "BOOKMARK" {
-            object = serde_json::json!({"metadata": {"name": "bookmark"}});
+            if let Some(version) = word.metadata.resource_version.as_str() {
+                version.clone_into(from);
+            }
+            self.caches.advance(&self.kind, &self.scope, from);
+            return Heard::Something;
         }
-        self.read(object)
+        if word.code.as_u64() == Some(410) {
+            return Heard::Expired;
+        }
+        let message = word.message.as_str().unwrap_or("no message");
+        Heard::Nonsense(format!("the server ended the watch: {message}"))
+    }
+
+    /// A version of an object, and that it was heard of; one that cannot be read is skipped.
+    fn hear_object(&self, object: &[u8], from: &mut String) -> Result<Arc<Object>, Option<Key>> {
+        match manifest::read(&self.kind, self.depth, object) {
+            Ok(object) => {
+                if !object.resource_version().is_empty() {
+                    object.resource_version().clone_into(from);
+                }
+                Ok(object)
+            }
+            Err(Unreadable { key, resource_version, malformed }) => {
+                self.skip(&malformed);
+                *from = resource_version.unwrap_or_else(|| std::mem::take(from));
+                Err(key)
+            }
+        }
+    }
+
+    /// An object is gone; whether it can be read does not matter to that.
+    fn hear_end(&self, object: &[u8], from: &mut String) {
+        let (key, last) = match self.hear_object(object, from) {
+            Ok(object) => (Some(object.key()), Some(object)),
+            Err(key) => (key, None),
+        };
+        let Some(key) = key else { return };
+        if let Some(mut change) = self.caches.remove(&self.kind, &self.scope, &key, from) {
+            // The last version of all: it may name another owner than the one we knew.
+            change.before = last.or(change.before);
+            self.listener.changed(&change);
+        }
     }
 
     /// History is gone. Once is normal; again and again without a word between is not.

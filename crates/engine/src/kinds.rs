@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use pawl_api::meta::Kind;
-use pawl_machines::machine::Depth;
 use pawl_machines::view::View;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
@@ -32,8 +31,8 @@ impl Core {
         scope: Scope,
         seed: u64,
     ) -> impl Future<Output = ()> + use<> {
-        let Need { kind, depth, labels } = need;
-        let tickets = self.caches.add(kind, scope.clone(), labels);
+        let Need { kind, depth, labels, lines } = need;
+        let tickets = self.caches.add(kind, scope.clone(), labels, lines);
         self.metrics.standing(kind, Standing::Pending);
         let mut informer = Informer {
             kind: kind.clone(),
@@ -75,8 +74,7 @@ impl Core {
                     }
                     for kind in kinds.iter().filter(|kind| !named.iter().any(|named| named.same_kind(kind))) {
                         if !fed.contains_key(kind) {
-                            let need =
-                                Need { kind: kind.clone(), depth: Depth::Metadata, labels: BTreeSet::new() };
+                            let need = Need::metadata(kind.clone());
                             let scopes = settings.scopes(kind).into_iter();
                             let started = scopes
                                 .map(|scope| feeds.spawn(self.feed(&need, scope, settings.seed)))

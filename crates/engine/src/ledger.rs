@@ -14,6 +14,11 @@ use tokio::sync::watch;
 
 /// Keeps entries.
 pub trait Ledger: Send + Sync + std::fmt::Debug {
+    /// Whether anything is kept at all; if not, nothing is offered.
+    fn keeps(&self) -> bool {
+        true
+    }
+
     /// Takes entries to be stored, and returns at once.
     fn offer(&self, entries: Vec<Entry>);
 
@@ -23,6 +28,9 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
 
     /// What there is to say of the object of this UID.
     fn standing(&self, uid: &str) -> Standing;
+
+    /// How many entries are not stored yet.
+    fn backlog(&self) -> usize;
 
     /// Moves when standings may have changed.
     fn changes(&self) -> watch::Receiver<Changes>;
@@ -42,6 +50,10 @@ pub struct Changes {
 pub struct Unkept;
 
 impl Ledger for Unkept {
+    fn keeps(&self) -> bool {
+        false
+    }
+
     fn offer(&self, _: Vec<Entry>) {}
 
     fn keep<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
@@ -50,6 +62,10 @@ impl Ledger for Unkept {
 
     fn standing(&self, _: &str) -> Standing {
         Standing::Recorded
+    }
+
+    fn backlog(&self) -> usize {
+        0
     }
 
     fn changes(&self) -> watch::Receiver<Changes> {

@@ -13,6 +13,7 @@
 //! thread of paused time, the same cluster gets the same requests in the same order.
 
 pub mod caches;
+mod census;
 pub mod clock;
 pub mod discovery;
 pub mod engine;
@@ -24,7 +25,9 @@ mod kinds;
 pub mod leader;
 pub mod ledger;
 mod listing;
+mod manifest;
 pub mod metrics;
+mod outcomes;
 mod outline;
 pub mod outside;
 pub mod queue;

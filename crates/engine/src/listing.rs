@@ -1,17 +1,16 @@
-//! How a list is read: in pages, whole or not at all, object by object where one of them cannot be read.
+//! How a list is read: in pages, whole or not at all, object by object.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pawl_machines::failure::Failure;
-use pawl_machines::machine::Depth;
-use pawl_machines::object::{Key, Malformed, Object};
+use pawl_machines::object::{Key, Object};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::caches::Listed;
 use crate::informer::Informer;
-use crate::outline::{self, Outline};
+use crate::manifest::{self, Unreadable};
+use crate::outline;
 use crate::wire::Lost;
 
 /// Objects per page of a list: what the usual clients ask for, and far below what an answer may hold.
@@ -20,7 +19,8 @@ const PAGE: u32 = 500;
 /// One page of a list.
 struct Page {
     metadata: ListMeta,
-    items: Vec<Value>,
+    objects: Vec<Arc<Object>>,
+    /// Objects that are there and cannot be read, as far as they have names.
     unreadable: Vec<Key>,
 }
 
@@ -28,12 +28,6 @@ struct Page {
 enum PageError {
     TooLong(Failure),
     Failed(Failure),
-}
-
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-    items: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -68,9 +62,7 @@ impl Informer {
                     }
                     Err(PageError::Failed(failure)) => return Err(failure),
                 };
-                for item in page.items {
-                    self.read_into(&mut listed, item);
-                }
+                listed.objects.extend(page.objects);
                 listed.unreadable.extend(page.unreadable);
                 listed.resource_version = page.metadata.resource_version;
                 token = page.metadata.token;
@@ -97,73 +89,24 @@ impl Informer {
             let failure = Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body);
             return Err(PageError::Failed(failure));
         }
-        let problem = match serde_json::from_slice::<List>(&reply.body) {
-            Ok(List { metadata, items }) => return Ok(Page { metadata, items, unreadable: vec![] }),
-            Err(problem) => problem,
-        };
-        self.piecemeal(&reply.body).ok_or_else(|| {
-            PageError::Failed(Failure::unanswered(attempt(), format!("the answer is not a list: {problem}")))
-        })
+        self.cut(&reply.body)
+            .ok_or_else(|| PageError::Failed(Failure::unanswered(attempt(), "the answer is not a list")))
     }
 
     /// A page in which some object cannot be read at all: the others can.
-    fn piecemeal(&self, body: &[u8]) -> Option<Page> {
+    fn cut(&self, body: &[u8]) -> Option<Page> {
         let metadata = serde_json::from_slice(outline::member(body, "metadata")?).ok()?;
-        let mut page = Page { metadata, items: vec![], unreadable: vec![] };
+        let mut page = Page { metadata, objects: vec![], unreadable: vec![] };
         for item in outline::elements(outline::member(body, "items")?)? {
-            match serde_json::from_slice(item) {
-                Ok(item) => page.items.push(item),
-                Err(problem) => {
-                    let key = Outline::of(item).key();
-                    self.skip(&self.malformed(key.as_ref(), &problem));
+            match manifest::read(&self.kind, self.depth, item) {
+                Ok(object) => page.objects.push(object),
+                Err(Unreadable { key, malformed, .. }) => {
+                    self.skip(&malformed);
                     page.unreadable.extend(key);
                 }
             }
         }
         Some(page)
-    }
-
-    /// An object that is known by its name at most.
-    pub(crate) fn malformed(&self, key: Option<&Key>, problem: &serde_json::Error) -> Malformed {
-        Malformed {
-            kind: self.kind.to_string(),
-            name: key.map_or_else(|| "?".to_owned(), ToString::to_string),
-            problem: problem.to_string(),
-        }
-    }
-
-    fn read_into(&self, listed: &mut Listed, item: Value) {
-        let place = |field: &str| item.pointer(field).and_then(Value::as_str).map(str::to_owned);
-        let (namespace, name) = (place("/metadata/namespace"), place("/metadata/name"));
-        match self.read(item) {
-            Ok(object) => listed.objects.push(object),
-            Err(malformed) => {
-                self.skip(&malformed);
-                listed.unreadable.extend(name.map(|name| Key { namespace, name }));
-            }
-        }
-    }
-
-    /// An object as the caches keep it.
-    pub(crate) fn read(&self, mut item: Value) -> Result<Arc<Object>, Malformed> {
-        // Often half of an object, and nobody decides by it.
-        if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        let whole = match self.depth {
-            Depth::Metadata => false,
-            Depth::Named(name) => item.pointer("/metadata/name").is_some_and(|found| found == name),
-            Depth::Full => true,
-        };
-        if !whole {
-            return Object::metadata_of(self.kind.clone(), &item);
-        }
-        // Items of a list do not say what they are; some types want to know.
-        if let Some(fields) = item.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), self.kind.api_version().into());
-            fields.insert("kind".to_owned(), self.kind.kind.as_ref().into());
-        }
-        Object::compact(self.kind.clone(), item)
     }
 }
 

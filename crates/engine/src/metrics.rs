@@ -24,6 +24,9 @@ pub struct Metrics {
     pub outside: Family<OutsideLabels, Counter>,
     pub lost_notes: Family<MachineLabels, Counter>,
     pub phase_changes: Family<PhaseLabels, Counter>,
+    pub outcome_durations: Family<PhaseLabels, Histogram>,
+    pub skips: Family<ReasonLabels, Counter>,
+    pub gate_verdicts: Family<GateLabels, Counter>,
     pub watches: Family<StandingLabels, Gauge>,
     pub watch_restarts: Family<RestartLabels, Counter>,
     pub malformed: Family<KindLabels, Counter>,
@@ -72,6 +75,19 @@ pub struct PhaseLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ReasonLabels {
+    pub kind: String,
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct GateLabels {
+    pub kind: String,
+    pub gate: String,
+    pub verdict: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabels {
     pub kind: String,
 }
@@ -101,6 +117,12 @@ impl Default for Metrics {
             outside: Family::default(),
             lost_notes: Family::default(),
             phase_changes: Family::default(),
+            // From a tenth of a second (an instant Job) to nine hours, past which every timeout shows.
+            outcome_durations: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.1, 2.5, 14))
+            }),
+            skips: Family::default(),
+            gate_verdicts: Family::default(),
             watches: Family::default(),
             watch_restarts: Family::default(),
             malformed: Family::default(),
@@ -169,6 +191,17 @@ impl Metrics {
                 "phase_changes",
                 "Objects that came to a phase, by kind and phase",
                 self.phase_changes.clone(),
+            );
+            registry.register(
+                "outcome_duration_seconds",
+                "From the start of a run or job to its end, by kind and the phase it ended in",
+                self.outcome_durations.clone(),
+            );
+            registry.register("skips", "Units that were not run, by kind and reason", self.skips.clone());
+            registry.register(
+                "gate_verdicts",
+                "Verdicts of gates that changed, by kind, gate and verdict",
+                self.gate_verdicts.clone(),
             );
             registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
             registry.register(

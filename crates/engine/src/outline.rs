@@ -1,36 +1,33 @@
-//! What can still be told of an answer that holds an object too deep to be read.
+//! Where are the parts of an answer in its text?
 //!
-//! API servers take objects nested thousands deep; our reader stops at 128, as it must, and then says nothing about
-//! the rest of the text either. So that one such object cannot hide all others of its kind, a list is then cut into its
-//! items without reading them, and an unreadable one is known by its name alone. No recursion, no allocation by depth.
+//! Caches keep objects as text, so an answer is cut, not read: a list into its items, an event into its object, an object
+//! into its members. API servers take objects nested thousands deep; our reader stops at 128, as it must, and then says
+//! nothing about the rest of the text either. So that one such object cannot hide all others of its kind, the cut goes
+//! around it. No recursion, no allocation by depth. Whether what was cut out is JSON, whoever reads it finds out.
 
-use pawl_machines::object::Key;
-use serde::Deserialize;
+/// How deep an object may be nested to be read: as deep as `serde_json` reads.
+const MAX_DEPTH: usize = 127;
 
-/// The parts of an object that matter when the rest cannot be read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Outline {
-    pub(crate) metadata: Metadata,
-}
+/// One member of an object: the texts of its name, quotes and all, and of its value.
+pub(crate) type Member<'a> = (&'a [u8], &'a [u8]);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Metadata {
-    pub(crate) name: Option<String>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource_version: Option<String>,
-}
-
-impl Outline {
-    /// Reads what it can.
-    pub(crate) fn of(text: &[u8]) -> Self {
-        serde_json::from_slice(text).unwrap_or_default()
+/// The members of an object, in its order; `None` also where it is nested too deep to be read.
+pub(crate) fn members(object: &[u8]) -> Option<Vec<Member<'_>>> {
+    let mut found = Vec::with_capacity(8);
+    let mut at = expect(object, skip_space(object, 0), b'{')?;
+    if object.get(at) == Some(&b'}') {
+        return Some(found);
     }
-
-    pub(crate) fn key(&self) -> Option<Key> {
-        let Metadata { name, namespace, .. } = &self.metadata;
-        name.as_ref().map(|name| Key::new(namespace.as_deref(), name))
+    loop {
+        // The object itself is one level.
+        let (member, end) = member_at(object, at, MAX_DEPTH - 1)?;
+        found.push(member);
+        let next = skip_space(object, end);
+        match object.get(next)? {
+            b',' => at = skip_space(object, next + 1),
+            b'}' => return Some(found),
+            _ => return None,
+        }
     }
 }
 
@@ -38,15 +35,26 @@ impl Outline {
 pub(crate) fn member<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut at = expect(object, skip_space(object, 0), b'{')?;
     loop {
-        let name_end = skip_value(object, at)?;
-        let name = object.get(at..name_end)?;
-        let value = skip_space(object, expect(object, skip_space(object, name_end), b':')?);
-        let value_end = skip_value(object, value)?;
-        if name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) == Some(wanted.as_bytes()) {
-            return object.get(value..value_end);
+        let ((name, value), end) = member_at(object, at, usize::MAX)?;
+        if is_named(name, wanted) {
+            return Some(value);
         }
-        at = skip_space(object, expect(object, skip_space(object, value_end), b',')?);
+        at = skip_space(object, expect(object, skip_space(object, end), b',')?);
     }
+}
+
+/// Whether a name, quotes and all, is this one.
+pub(crate) fn is_named(name: &[u8], wanted: &str) -> bool {
+    name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) == Some(wanted.as_bytes())
+}
+
+/// The member that starts here, and where it ends.
+fn member_at(object: &[u8], at: usize, deepest: usize) -> Option<(Member<'_>, usize)> {
+    let name_end = skip_value(object, at, deepest)?;
+    let name = object.get(at..name_end)?;
+    let value = skip_space(object, expect(object, skip_space(object, name_end), b':')?);
+    let end = skip_value(object, value, deepest)?;
+    Some(((name, object.get(value..end)?), end))
 }
 
 /// The texts of the elements of an array.
@@ -57,7 +65,7 @@ pub(crate) fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
         return Some(found);
     }
     loop {
-        let end = skip_value(array, at)?;
+        let end = skip_value(array, at, usize::MAX)?;
         found.push(array.get(at..end)?);
         let next = skip_space(array, end);
         match array.get(next)? {
@@ -68,14 +76,17 @@ pub(crate) fn elements(array: &[u8]) -> Option<Vec<&[u8]>> {
     }
 }
 
-/// Where the value that starts here ends.
-fn skip_value(text: &[u8], start: usize) -> Option<usize> {
+/// Where the value that starts here ends; `None` where it has no end, or is nested deeper than this.
+fn skip_value(text: &[u8], start: usize, deepest: usize) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {
         match text.get(at)? {
             b'"' => at = skip_string(text, at)?,
             b'{' | b'[' => {
                 depth += 1;
+                if depth > deepest {
+                    return None;
+                }
                 at += 1;
             }
             b'}' | b']' => {
@@ -144,10 +155,21 @@ mod tests {
         assert_eq!(items[0], br#"{"a":"]}\\"}"#);
         assert_eq!((items[2], items[3]), (&b"null"[..], &b"[1,2]"[..]));
         assert!(serde_json::from_slice::<serde_json::Value>(items[1]).is_err());
-        assert_eq!(Outline::of(items[1]).key(), Some(Key::new(None, "deep")));
+        assert!(member(items[1], "metadata").unwrap().starts_with(br#"{"name": "deep""#));
         assert_eq!(member(list.as_bytes(), "metadata"), Some(&br#"{"resourceVersion":"9"}"#[..]));
         assert_eq!(member(list.as_bytes(), "absent"), None);
         assert_eq!(elements(b"[]"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_too_deep_is_what_cannot_be_read() {
+        for levels in [1, 125, 126, 127, 9_000] {
+            let text = deep(levels);
+            let readable = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+            assert_eq!(members(text.as_bytes()).is_some(), readable, "{levels}");
+        }
+        let brackets = format!(r#"{{"a":"{}\""}}"#, "[".repeat(300));
+        assert!(members(brackets.as_bytes()).is_some());
     }
 
     #[test]
@@ -156,7 +178,10 @@ mod tests {
         for end in 0..list.len() {
             let items = member(&list[..end], "items").and_then(elements);
             assert!(items.is_none_or(|items| items.len() <= 2));
+            assert!(members(&list[..end]).is_none());
         }
+        assert_eq!(members(list).unwrap().len(), 2);
+        assert_eq!(members(b" { } "), Some(vec![]));
         for nonsense in ["", "{", "}", "]", "[,", "{\"a\"", "{\"a\":", "[1 2]", "{:}", "\"\\"] {
             assert!(elements(nonsense.as_bytes()).is_none() && member(nonsense.as_bytes(), "a").is_none());
         }

@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::stream::FuturesOrdered;
+use futures::{FutureExt, StreamExt};
 use pawl_api::meta::Kind;
 use pawl_machines::apply::{Answer, Applying, Outcome, Written};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
@@ -33,12 +34,17 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::expectations::{self, caught_up};
 use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
+use crate::outcomes::Outcomes;
 use crate::queue::{Taken, Verdict, Work};
 use crate::report::{self, Ended, Report};
 
 /// How often one look may decide: a sync asks for refs, then commits, then who may command it, then acts, and a refusal
 /// in between is decided on once more. A decision that goes on asking is backed off from like any failure.
 const ROUNDS: usize = 12;
+
+/// How many requests of one plan are under way at the same time, where their order does not matter: enough for an API
+/// server to make a group of them durable at once, and half of what all plans together send.
+const SIDE_BY_SIDE: usize = 8;
 
 /// What is remembered of an object between looks. A restart forgets it, and that is harmless: refusals are refused
 /// again, and fresh lists are older than nothing of ours.
@@ -163,7 +169,7 @@ impl Core {
             }
             look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
-            let moves = report::phase_change(machine, &me, plan.status.as_ref());
+            let outcomes = Outcomes::of(machine, &me, plan.status.as_ref(), self.time.wall());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
             look.acted |= !writes.is_empty();
             look.awaited.extend(writes);
@@ -176,9 +182,7 @@ impl Core {
                 return Err(Error::Request(failure));
             }
             let Some(refused) = refusals.first().map(|refusal| refusal.failure.clone()) else {
-                if let Some(labels) = &moves {
-                    self.metrics.phase_changes.get_or_create(labels).inc();
-                }
+                outcomes.count(&self.metrics);
                 if asks.is_empty() {
                     return answers.unheard().map_or(Ok(Some(wake)), |failure| Err(failure.clone().into()));
                 }
@@ -259,14 +263,23 @@ impl Core {
         let together = |note: &mut Note| note.together.is_some();
         let gathered: Vec<Note> = plan.notes.extract_if(.., together).collect();
         let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
-        while let Some(request) = applying.ask() {
-            // What is sent is sent; but whoever no longer leads sends nothing new.
-            if !self.leading.load(Ordering::SeqCst) {
-                return Err(Error::Deposed { about: me.reference().to_string() });
+        // In their order, so that answers are too.
+        let (mut under_way, mut deposed) = (FuturesOrdered::new(), false);
+        loop {
+            while !deposed
+                && under_way.len() < SIDE_BY_SIDE
+                && let Some(request) = applying.ask()
+            {
+                // What is sent is sent; but whoever no longer leads sends nothing new.
+                deposed = !self.leading.load(Ordering::SeqCst);
+                if deposed {
+                    break;
+                }
+                let method = request.method().to_string();
+                tracing::debug!(method, uri = %request.uri(), "asks");
+                under_way.push_back(async move { (method, self.wire.send(request).await) });
             }
-            let method = request.method().to_string();
-            tracing::debug!(method, uri = %request.uri(), "asks");
-            let answer = self.wire.send(request).await;
+            let Some((method, answer)) = under_way.next().await else { break };
             let code = answer.as_ref().map_or(0, |reply| reply.code.into());
             let labels = RequestLabels { machine: machine.name(), method, code };
             self.metrics.requests.get_or_create(&labels).inc();
@@ -278,6 +291,9 @@ impl Core {
                 }),
                 Err(lost) => applying.answer(Answer::Lost(&lost.to_string())),
             }
+        }
+        if deposed {
+            return Err(Error::Deposed { about: me.reference().to_string() });
         }
         let outcome = applying.finish();
         // As with any other Event: what was not done is not told.

@@ -5,13 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use pawl_machines::plan::{Waiting, Wake};
-use serde_json::Value;
 
 use crate::error::Error;
-use crate::metrics::{ErrorLabels, MachineLabels, Metrics, OutcomeLabels, PhaseLabels};
+use crate::metrics::{ErrorLabels, MachineLabels, Metrics, OutcomeLabels};
 use crate::queue::Work;
 
 /// How a look ended.
@@ -83,16 +81,6 @@ impl Reports {
 pub fn span(machine: &'static str, work: &Work, me: Option<&Object>) -> tracing::Span {
     tracing::info_span!("reconcile", machine, kind = %work.kind, namespace = work.key.namespace,
         name = work.key.name, uid = me.map(Object::uid))
-}
-
-/// The phase that a plan moves its object to, if it is another one than before.
-pub fn phase_change(machine: &AnyMachine, me: &Object, status: Option<&Value>) -> Option<PhaseLabels> {
-    let table = machine.description().phases.as_ref()?;
-    let [_, field] = table.field;
-    let phase = |status: &Value| status.get(field).and_then(Value::as_str).map(str::to_owned);
-    let to = phase(status?).filter(|to| phase(me.status()).as_ref() != Some(to))?;
-    let phase = table.all.iter().copied().find(|word| *word == to)?;
-    Some(PhaseLabels { kind: table.kind.kind.to_string(), phase })
 }
 
 /// Counts and logs the end of a look.

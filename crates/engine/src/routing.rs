@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use pawl_api::meta::Kind;
-use pawl_machines::machine::{AnyMachine, Depth, EVERY, Primary, Wakes, Watch};
+use pawl_machines::machine::{AnyMachine, Depth, EVERY, Line, Primary, Wakes, Watch};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::view::{View, group_of};
 
@@ -28,6 +28,14 @@ pub struct Need {
     pub kind: Kind,
     pub depth: Depth,
     pub labels: BTreeSet<&'static str>,
+    pub lines: Vec<Line>,
+}
+
+impl Need {
+    /// Of a kind that is only counted.
+    pub(crate) fn metadata(kind: Kind) -> Self {
+        Self { kind, depth: Depth::Metadata, labels: BTreeSet::new(), lines: Vec::new() }
+    }
 }
 
 impl Router {
@@ -46,15 +54,15 @@ impl Router {
     /// The kinds that are named, each once, as deep as the one who looks deepest.
     pub fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
-        for (_, kind, depth, labels) in self.named() {
-            match needs.iter_mut().find(|need| need.kind == *kind) {
-                Some(need) => {
-                    need.depth = need.depth.and(depth);
-                    need.labels.extend(labels);
-                }
-                None => {
-                    needs.push(Need { kind: kind.clone(), depth, labels: labels.iter().copied().collect() })
-                }
+        for Named { kind, depth, labels, lines, .. } in self.named() {
+            let at = needs.iter().position(|need| need.kind == *kind).unwrap_or_else(|| {
+                needs.push(Need { depth, ..Need::metadata(kind.clone()) });
+                needs.len() - 1
+            });
+            if let Some(need) = needs.get_mut(at) {
+                need.depth = need.depth.and(depth);
+                need.labels.extend(labels);
+                need.lines.extend(lines);
             }
         }
         needs
@@ -77,7 +85,7 @@ impl Router {
 
     /// The kinds that a machine must have seen before it decides anything, beside "every".
     pub fn kinds_of(&self, place: usize) -> Vec<&Kind> {
-        self.named().filter(|(machine, ..)| *machine == place).map(|(_, kind, ..)| kind).collect()
+        self.named().filter(|named| named.place == place).map(|named| named.kind).collect()
     }
 
     /// Everything that must be looked at because of this change.
@@ -118,19 +126,35 @@ impl Router {
         woken
     }
 
-    fn named(&self) -> impl Iterator<Item = (usize, &Kind, Depth, &'static [&'static str])> {
+    fn named(&self) -> impl Iterator<Item = Named<'_>> {
         self.machines.iter().enumerate().flat_map(|(place, machine)| {
             let description = machine.description();
             let primary = match &description.primary {
-                Primary::One(kind) => Some((place, kind, description.depth, &[] as &[_])),
+                Primary::One(kind) => {
+                    Some(Named { place, kind, depth: description.depth, labels: &[], lines: &[] })
+                }
                 Primary::Every => None,
             };
             let watches = description.watches.iter().filter(|watch| watch.kind != EVERY);
-            primary
-                .into_iter()
-                .chain(watches.map(move |watch| (place, &watch.kind, watch.depth, watch.labels)))
+            let watches = watches.map(move |Watch { kind, depth, labels, lines, .. }| Named {
+                place,
+                kind,
+                depth: *depth,
+                labels,
+                lines,
+            });
+            primary.into_iter().chain(watches)
         })
     }
+}
+
+/// A kind that a machine names, and how it looks at it.
+struct Named<'a> {
+    place: usize,
+    kind: &'a Kind,
+    depth: Depth,
+    labels: &'static [&'static str],
+    lines: &'static [Line],
 }
 
 pub fn looks_at_everything(machine: &AnyMachine) -> bool {

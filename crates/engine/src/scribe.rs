@@ -42,13 +42,16 @@ struct Said {
     warning: bool,
     reason: String,
     message: String,
+    /// Tells apart occurrences that would read the same.
+    once: String,
 }
 
 impl Scribe {
     pub(crate) fn gather(&self, machine: &'static str, about: &Reference, note: Note) {
-        let Note { severity, reason, message, once: _, together } = note;
+        let Note { severity, reason, message, once, together } = note;
         let warning = severity == Severity::Warning;
-        let said = Said { of: together.unwrap_or_else(|| about.clone()), machine, warning, reason, message };
+        let of = together.unwrap_or_else(|| about.clone());
+        let said = Said { of, machine, warning, reason, message, once };
         self.lock().entry(said).or_default().push(about.clone());
         self.some.notify_one();
     }
@@ -62,8 +65,8 @@ impl Said {
     /// What the Event is about, and what it says.
     fn told(self, mut by: Vec<Reference>) -> (Reference, Note) {
         let note = |message: String| match self.warning {
-            true => Note::warning(self.reason.clone(), message),
-            false => Note::normal(self.reason.clone(), message),
+            true => Note::warning(self.reason.clone(), message).once(self.once.clone()),
+            false => Note::normal(self.reason.clone(), message).once(self.once.clone()),
         };
         by.sort();
         by.dedup();
@@ -139,5 +142,20 @@ mod tests {
     fn what_one_says_is_told_of_it_and_what_many_say_of_what_they_have_in_common() {
         assert_eq!(told(&["w"]), [("w".into(), "Created Job for Workflow".into())]);
         assert_eq!(told(&["x", "w", "x"]), [("b".into(), "Created Job for Workflow: w, x (2)".into())]);
+    }
+
+    #[test]
+    fn the_same_words_on_another_occasion_are_told_again() {
+        let scribe = Scribe::default();
+        for (job, name) in [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")] {
+            let note = Note::normal("PickedUp", "picked up").once(job).together(reference("Execution", "e"));
+            scribe.gather("deploy-item", &reference("DeployItem", name), note);
+        }
+        let gathered = std::mem::take(&mut *scribe.lock());
+        let told: Vec<(Reference, Note)> = gathered.into_iter().map(|(said, by)| said.told(by)).collect();
+        let onces: Vec<(&str, &str)> =
+            told.iter().map(|(about, note)| (about.key.name.as_str(), note.once.as_str())).collect();
+        assert_eq!(onces, [("e", "1"), ("e", "2")]);
+        assert!(told.iter().all(|(_, note)| note.message == "picked up: a, b (2)"));
     }
 }

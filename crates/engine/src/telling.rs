@@ -33,8 +33,11 @@ pub(crate) struct Told {
 }
 
 impl Core {
-    /// Offers what is new in the object's state; false for kinds that are not audited.
+    /// Offers what is new in the object's state; false for kinds that are not audited, and where nobody keeps a ledger.
     pub(crate) fn tell(&self, machine: &AnyMachine, work: &Work, me: &Arc<Object>) -> bool {
+        if !self.ledger.keeps() {
+            return false;
+        }
         let Some(entries) = machine.audit(&*self.caches, me, self.time.wall()) else { return false };
         let mut all = self.told();
         let told = all.entry(work.clone()).or_default();

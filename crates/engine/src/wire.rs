@@ -27,6 +27,8 @@ pub struct Reply {
     pub code: u16,
     /// In seconds, as the header says.
     pub retry_after: Option<u32>,
+    /// What the server warns of, as the headers say.
+    pub warnings: Vec<String>,
     pub body: Bytes,
 }
 
@@ -175,6 +177,7 @@ async fn read_all(response: http::Response<Body>, limit: usize) -> Result<Reply,
     let code = response.status().as_u16();
     let retry_after = response.headers().get(header::RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let warnings = response.headers().get_all(header::WARNING).iter().filter_map(warning).collect();
     let (mut body, mut read) = (response.into_body(), BytesMut::new());
     while let Some(frame) = body.frame().await {
         if let Some(data) = frame.map_err(|error| broken(&error))?.data_ref() {
@@ -184,7 +187,14 @@ async fn read_all(response: http::Response<Body>, limit: usize) -> Result<Reply,
             return Err(Lost::TooLong(limit));
         }
     }
-    Ok(Reply { code, retry_after, body: read.freeze() })
+    Ok(Reply { code, retry_after, warnings, body: read.freeze() })
+}
+
+/// The text of `299 - "text"`.
+fn warning(value: &http::HeaderValue) -> Option<String> {
+    let (_, quoted) = value.to_str().ok()?.split_once('"')?;
+    let text = quoted.rsplit_once('"').map_or(quoted, |(text, _)| text);
+    Some(text.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
 fn broken(error: &kube::Error) -> Lost {
@@ -211,6 +221,13 @@ mod tests {
             lines.buffer.extend_from_slice(chunk.as_bytes());
         }
         lines
+    }
+
+    #[test]
+    fn a_warning_is_read_as_it_was_meant() {
+        let value = http::HeaderValue::from_static(r#"299 - "unknown field \"spec.x\"""#);
+        assert_eq!(warning(&value).unwrap(), r#"unknown field "spec.x""#);
+        assert_eq!(warning(&http::HeaderValue::from_static("299")), None);
     }
 
     #[tokio::test]

@@ -305,7 +305,7 @@ impl Way {
         let mut applying = Applying::elsewhere(steps.to_vec(), about, now);
         while let Some(request) = applying.ask() {
             match self.send(request).await {
-                Ok(Answered { code, retry_after, body }) => {
+                Ok(Answered { code, retry_after, body, .. }) => {
                     applying.answer(Answer::Received { code, retry_after, body: &body });
                 }
                 Err(lost) => applying.answer(Answer::Lost(&lost)),

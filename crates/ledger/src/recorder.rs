@@ -140,11 +140,6 @@ impl Recorder {
             );
         }
     }
-
-    /// How many rows are not stored yet.
-    pub fn backlog(&self) -> usize {
-        self.shared.state().waiting.values().map(Vec::len).sum()
-    }
 }
 
 impl Ledger for Recorder {
@@ -183,6 +178,10 @@ impl Ledger for Recorder {
             }
             (Some(_), _) | (None, _) => Standing::Recorded,
         }
+    }
+
+    fn backlog(&self) -> usize {
+        self.shared.state().waiting.values().map(Vec::len).sum()
     }
 
     fn changes(&self) -> watch::Receiver<Changes> {

@@ -1,8 +1,11 @@
-//! How a plan becomes requests: one at a time, without IO and without choices.
+//! How a plan becomes requests: in its order, without IO and without choices.
 //!
 //! ```text
 //! ask() ─▶ request ─▶ (somebody sends it) ─▶ answer() ─▶ ask() … ─▶ None ─▶ finish()
 //! ```
+//! Where neighbouring steps are alike and do not concern each other (the children of one owner), `ask` gives the next
+//! before the last is answered, to whoever wants to send them side by side; answers come in the order of questions.
+//!
 //! Whoever drives it (the loop over a client, the inner simulator over the store) may die between any two calls;
 //! what was sent stands, and the next observation starts from there. Steps come first, then Events, then the status:
 //! so a status never claims what has not been done, and an Event is found again under the same name if it is repeated.
@@ -118,8 +121,20 @@ pub struct Applying {
     /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
     resource_version: String,
     tasks: VecDeque<Task>,
-    asked: Option<Asked>,
+    /// The questions whose answers are awaited, in their order.
+    asked: VecDeque<Asked>,
+    /// What those are, where more of them may be asked meanwhile.
+    alike: Option<Alike>,
     outcome: Outcome,
+}
+
+/// Steps that do not concern each other, so that neighbours may be sent side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Alike {
+    /// Makes a child of this kind.
+    Make(Kind),
+    /// Tells another object of this kind what its status is, only in the version that was seen.
+    Tell(Kind),
 }
 
 #[derive(Clone, Debug)]
@@ -139,7 +154,7 @@ enum Task {
     Status(Value),
 }
 
-/// The question whose answer is awaited.
+/// A question.
 #[derive(Debug)]
 enum Asked {
     Create {
@@ -221,7 +236,8 @@ impl Applying {
             fenced,
             resource_version,
             tasks,
-            asked: None,
+            asked: VecDeque::new(),
+            alike: None,
             outcome: Outcome::default(),
         }
     }
@@ -236,21 +252,27 @@ impl Applying {
             guards: Guards::default(),
             fenced: false,
             tasks: steps.into_iter().map(Task::Step).collect(),
-            asked: None,
+            asked: VecDeque::new(),
+            alike: None,
             outcome: Outcome::default(),
         }
     }
 
     /// Whether there is nothing to send at all.
     pub fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.asked.is_none()
+        self.tasks.is_empty() && self.asked.is_empty()
     }
 
-    /// The next request, or `None` when all is done or nothing more can be.
+    /// The next request; `None` when all is done or nothing more can be, or while an answer is to be awaited.
     pub fn ask(&mut self) -> Option<Request<Vec<u8>>> {
-        if self.asked.is_some() || self.outcome.failure.is_some() || !self.outcome.refusals.is_empty() {
+        if self.outcome.failure.is_some() || !self.outcome.refusals.is_empty() {
             return None;
         }
+        let alike = self.alike();
+        if !self.asked.is_empty() && (alike.is_none() || alike != self.alike) {
+            return None;
+        }
+        self.alike = alike;
         let (asked, request) = match self.tasks.pop_front()? {
             Task::ConfirmBasis => (Asked::Basis, confirm_request(self.about.kind(), &self.about.key())),
             Task::Step(step) => self.ask_step(step),
@@ -267,13 +289,13 @@ impl Applying {
                 )
             }
         };
-        self.asked = Some(asked);
+        self.asked.push_back(asked);
         Some(request)
     }
 
-    /// Takes the answer to the request that `ask` gave.
+    /// Takes the answer to the first request that `ask` gave and that has none yet.
     pub fn answer(&mut self, answer: Answer<'_>) {
-        let Some(asked) = self.asked.take() else { return };
+        let Some(asked) = self.asked.pop_front() else { return };
         let attempt = self.attempt(&asked);
         let reply = match answer {
             Answer::Lost(problem) => Err(Failure::unanswered(attempt, problem)),
@@ -291,6 +313,23 @@ impl Applying {
 
     pub fn finish(self) -> Outcome {
         self.outcome
+    }
+
+    /// What the next step is, if others like it may be on their way at the same time.
+    fn alike(&self) -> Option<Alike> {
+        match self.tasks.front()? {
+            Task::Step(Step::Create { kind, adopt: Adopt::ControlledBy(owner), .. })
+                if owner == self.about.uid() =>
+            {
+                Some(Alike::Make(kind.clone()))
+            }
+            Task::Step(Step::Patch { target, resource_version: Some(_), part: Part::Status, .. })
+                if target.uid != self.about.uid() =>
+            {
+                Some(Alike::Tell(target.kind.clone()))
+            }
+            _ => None,
+        }
     }
 
     fn ask_step(&mut self, step: Step) -> (Asked, Request<Vec<u8>>) {

@@ -17,6 +17,7 @@ use crate::object::Object;
 
 pub(crate) mod deploy;
 pub(crate) mod git;
+pub(crate) mod lock;
 pub(crate) mod remedy;
 pub mod standing;
 pub mod unit;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use pawl_api::meta::Kind;
 use serde_json::Value;
 
-use crate::object::{Key, Malformed, Object};
+use crate::machine::Line;
+use crate::object::{Key, Malformed, Object, Spot};
 use crate::view::{Served, View, group_of};
 
 /// The objects of one kind.
@@ -21,6 +22,14 @@ pub struct Cache {
     by_uid: BTreeMap<String, Key>,
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
+    lines: Vec<Kept>,
+}
+
+/// Who stands in a line, by owner.
+#[derive(Clone, Debug)]
+struct Kept {
+    line: Line,
+    by_owner: BTreeMap<String, BTreeMap<Spot, Arc<Object>>>,
 }
 
 /// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
@@ -41,10 +50,25 @@ impl Cache {
         self.by_label.insert(label, index);
     }
 
+    /// Keeps a line; objects already here stand in it too.
+    pub fn keep_line(&mut self, line: Line) {
+        if self.lines.iter().any(|kept| kept.line == line) {
+            return;
+        }
+        let mut kept = Kept { line, by_owner: BTreeMap::new() };
+        self.objects.values().filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
+        self.lines.push(kept);
+    }
+
     /// Takes a version of an object; returns the one it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let key = object.key();
+        // Asked first: should somebody's function panic, nothing is half done.
+        let stands: Vec<bool> = self.lines.iter().map(|kept| (kept.line.stands)(&object)).collect();
         let before = self.remove(&key);
+        for (kept, _) in self.lines.iter_mut().zip(stands).filter(|(_, stands)| *stands) {
+            kept.enter(&object);
+        }
         for owner in object.owners() {
             self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone(), Arc::clone(&object));
         }
@@ -69,6 +93,7 @@ impl Cache {
                 unindex(index, value, key);
             }
         }
+        self.lines.iter_mut().for_each(|kept| kept.leave(&object));
         Some(object)
     }
 
@@ -103,11 +128,48 @@ impl Cache {
         self.objects.get(self.by_uid.get(uid)?)
     }
 
+    /// The first of an owner's objects in a line; `None` also where the line is not kept.
+    pub fn first_in_line(&self, line: &Line, owner_uid: &str) -> Option<&Arc<Object>> {
+        self.line(line, owner_uid)?.values().next()
+    }
+
+    pub fn count_in_line(&self, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
+        let Some(standing) = self.line(line, owner_uid) else { return 0 };
+        match before {
+            Some(before) => standing.range(..before).count(),
+            None => standing.len(),
+        }
+    }
+
+    fn line(&self, line: &Line, owner_uid: &str) -> Option<&BTreeMap<Spot, Arc<Object>>> {
+        self.lines.iter().find(|kept| kept.line == *line)?.by_owner.get(owner_uid)
+    }
+
     pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<Object>> {
         match self.by_label.get(label) {
             Some(index) => picked(index.get(value)),
             None => {
                 self.objects.values().filter(|object| object.label(label) == Some(value)).cloned().collect()
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn enter(&mut self, object: &Arc<Object>) {
+        for owner in object.owners() {
+            let standing = self.by_owner.entry(owner.uid.clone()).or_default();
+            standing.insert(Spot::of(object), Arc::clone(object));
+        }
+    }
+
+    fn leave(&mut self, object: &Arc<Object>) {
+        for owner in object.owners() {
+            if let Some(standing) = self.by_owner.get_mut(&owner.uid) {
+                standing.remove(&Spot::of(object));
+                if standing.is_empty() {
+                    self.by_owner.remove(&owner.uid);
+                }
             }
         }
     }
@@ -226,6 +288,9 @@ mod tests {
         objects.iter().map(|object| object.key().to_string()).collect()
     }
 
+    /// Of names that are one digit each, the order of UIDs is that of keys.
+    const ODD: Line = Line { name: "odd", stands: |object| object.label("app") == Some("1") };
+
     #[test]
     fn a_namespace_lists_only_its_own_even_beside_a_prefix_of_its_name() {
         let mut cache = Cache::default();
@@ -243,6 +308,7 @@ mod tests {
         ) {
             let mut cache = Cache::default();
             cache.index("app");
+            cache.keep_line(ODD);
             for (name, owner, app, keep) in history {
                 let object = pod("n", &name.to_string(), &owner.to_string(), &app.to_string());
                 if keep { cache.put(object); } else { cache.remove(&object.key()); }
@@ -257,6 +323,13 @@ mod tests {
                 prop_assert_eq!(by_uid, scan(&|object| object.name() == value).pop());
                 prop_assert_eq!(names(&cache.labelled("app", value)), by_label);
                 prop_assert_eq!(names(&cache.owned(value)), by_owner);
+                let line = scan(&|object| object.owners()[0].uid == value && object.label("app") == Some("1"));
+                prop_assert_eq!(cache.count_in_line(&ODD, value, None), line.len());
+                let first = cache.first_in_line(&ODD, value).map(|object| object.key().to_string());
+                prop_assert_eq!(first.as_ref(), line.first());
+                if let Some(last) = line.last().and_then(|_| cache.owned(value).into_iter().rfind(|one| (ODD.stands)(one))) {
+                    prop_assert_eq!(cache.count_in_line(&ODD, value, Some(&Spot::of(&last))), line.len() - 1);
+                }
             }
         }
     }

@@ -25,3 +25,4 @@ pub mod story;
 #[cfg(test)]
 mod testing;
 pub mod view;
+mod yaml;

@@ -20,10 +20,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::job::{JOB, POD};
-use crate::object::{Key, Object, Reference};
+use crate::object::{Key, Object, Reference, Spot};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::view::View;
 
+pub mod acts;
 pub mod reaper;
 
 pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
@@ -92,14 +93,12 @@ pub enum Life {
 pub struct Place {
     /// The order of commits, where there is one.
     pub sequence: Option<i64>,
-    pub created_at: Timestamp,
-    pub uid: String,
+    pub spot: Spot,
 }
 
 impl Place {
     pub fn of(unit: &Object, sequence: Option<i64>) -> Self {
-        let created_at = unit.meta().creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-        Self { sequence, created_at, uid: unit.uid().to_owned() }
+        Self { sequence, spot: Spot::of(unit) }
     }
 }
 

@@ -132,22 +132,41 @@ pub struct Watch {
     pub wakes: Wakes,
     /// Labels by which the machine looks objects up.
     pub labels: &'static [&'static str],
+    /// Lines in which they stand.
+    pub lines: &'static [Line],
 }
+
+/// Objects of a kind that wait for their turn, those of each owner in the order of [`crate::object::Spot`]. Caches keep
+/// it, so that who is next costs no search among thousands.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    pub name: &'static str,
+    /// By what the object itself says.
+    pub stands: fn(&Arc<Object>) -> bool,
+}
+
+impl PartialEq for Line {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Line {}
 
 impl Watch {
     /// Children: a change wakes the controller that owns the object.
     pub fn owned(kind: Kind) -> Self {
-        Self { kind, depth: Depth::Full, wakes: Wakes::Controller, labels: &[] }
+        Self { kind, depth: Depth::Full, wakes: Wakes::Controller, labels: &[], lines: &[] }
     }
 
     /// Anything else: `wakes` says whom a change concerns.
     pub fn other(kind: Kind, wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self { kind, depth: Depth::Full, wakes: Wakes::By(wakes), labels: &[] }
+        Self { kind, depth: Depth::Full, wakes: Wakes::By(wakes), labels: &[], lines: &[] }
     }
 
     /// Every object of every kind, as metadata (a namespace goes when all that was in it is gone).
     pub fn every(wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self { kind: EVERY, depth: Depth::Metadata, wakes: Wakes::By(wakes), labels: &[] }
+        Self { kind: EVERY, depth: Depth::Metadata, wakes: Wakes::By(wakes), labels: &[], lines: &[] }
     }
 
     #[must_use]
@@ -160,6 +179,12 @@ impl Watch {
     #[must_use]
     pub fn named(mut self, name: &'static str) -> Self {
         self.depth = Depth::Named(name);
+        self
+    }
+
+    #[must_use]
+    pub fn in_lines(mut self, lines: &'static [Line]) -> Self {
+        self.lines = lines;
         self
     }
 

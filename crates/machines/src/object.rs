@@ -7,6 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use pawl_api::meta::Kind;
 use serde::Deserialize;
@@ -50,6 +51,20 @@ impl fmt::Display for Reference {
     }
 }
 
+/// Where an object stands among others: the older first, and of two that are as old the smaller UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot {
+    pub created_at: Timestamp,
+    pub uid: String,
+}
+
+impl Spot {
+    pub fn of(object: &Object) -> Self {
+        let created_at = object.meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        Self { created_at, uid: object.uid().to_owned() }
+    }
+}
+
 /// Why a manifest is not what its kind says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name} does not have the shape of its kind: {problem}")]
@@ -70,7 +85,16 @@ pub struct Object {
     raw: OnceLock<Value>,
     /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
     text: Option<Box<[u8]>>,
+    /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
+    status: OnceLock<Value>,
     typed: OnceLock<Typed>,
+}
+
+/// The one part of a manifest that is asked for by itself.
+#[derive(Deserialize)]
+struct OfStatus {
+    #[serde(default)]
+    status: Value,
 }
 
 impl Object {
@@ -80,28 +104,34 @@ impl Object {
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
         let meta = read_metadata(&kind, &raw)?;
-        Ok(Arc::new(Self { kind, meta, raw: raw.into(), text: None, typed: OnceLock::new() }))
+        Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, meta, None) }))
     }
 
-    /// The same, kept small: for caches, which hold thousands of which few are looked into.
+    /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
+    /// name in the manifest, and `text` all of it, by the object's name; without the text, its metadata is all that is
+    /// known of the object.
     ///
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
-    pub fn compact(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
-        let meta = read_metadata(&kind, &raw)?;
-        // A tree of JSON is always text; if it were not, it would stay a tree.
-        let text = serde_json::to_vec(&raw).ok().map(Vec::into_boxed_slice);
-        let raw = if text.is_some() { OnceLock::new() } else { raw.into() };
-        Ok(Arc::new(Self { kind, meta, raw, text, typed: OnceLock::new() }))
+    pub fn compact(
+        kind: Kind,
+        metadata: &[u8],
+        text: impl FnOnce(&str) -> Option<Box<[u8]>>,
+    ) -> Result<Arc<Self>, Malformed> {
+        let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
+            Ok(meta) if meta.name.is_some() => meta,
+            // For the better words: those about a text name a column in what nobody sees.
+            Ok(_) | Err(_) => {
+                let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
+                read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?
+            }
+        };
+        let text = text(meta.name.as_deref().unwrap_or_default());
+        Ok(Arc::new(Self::with(kind, meta, text)))
     }
 
-    /// The same of its metadata alone: all else that the manifest says is forgotten.
-    ///
-    /// # Errors
-    /// When `metadata` is missing or has fields of the wrong type.
-    pub fn metadata_of(kind: Kind, raw: &Value) -> Result<Arc<Self>, Malformed> {
-        let meta = read_metadata(&kind, raw)?;
-        Ok(Arc::new(Self { kind, meta, raw: OnceLock::new(), text: None, typed: OnceLock::new() }))
+    fn with(kind: Kind, meta: ObjectMeta, text: Option<Box<[u8]>>) -> Self {
+        Self { kind, meta, raw: OnceLock::new(), text, status: OnceLock::new(), typed: OnceLock::new() }
     }
 
     pub fn kind(&self) -> &Kind {
@@ -114,7 +144,7 @@ impl Object {
 
     pub fn raw(&self) -> &Value {
         self.raw.get_or_init(|| match &self.text {
-            // It was written by us, so it can be read.
+            // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
             Some(text) => serde_json::from_slice(text).unwrap_or_default(),
             None => serde_json::json!({"metadata": self.meta}),
         })
@@ -186,6 +216,10 @@ impl Object {
     }
 
     pub fn status(&self) -> &Value {
+        if let (Some(text), None) = (&self.text, self.raw.get()) {
+            let read = || serde_json::from_slice::<OfStatus>(text).map(|of| of.status).unwrap_or_default();
+            return self.status.get_or_init(read);
+        }
         self.raw().get("status").unwrap_or(&Value::Null)
     }
 
@@ -257,27 +291,38 @@ mod tests {
         assert_eq!(object.key().to_string(), "n/a");
     }
 
+    fn compact(raw: &Value, whole: bool) -> Result<Arc<Object>, Malformed> {
+        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
+        Object::compact(CONFIG_MAP, raw["metadata"].to_string().as_bytes(), text)
+    }
+
     #[test]
     fn a_compact_object_says_the_same_and_complains_in_the_same_words() {
         let metadata = json!({"name": "a", "namespace": "n", "resourceVersion": "7"});
         for data in [json!({"k": "v"}), json!(7)] {
             let raw = json!({"metadata": metadata, "data": data, "status": {"phase": "x", "share": 0.1}});
             let whole = Object::new(CONFIG_MAP, raw.clone()).unwrap();
-            let compact = Object::compact(CONFIG_MAP, raw).unwrap();
-            assert_eq!((whole.raw(), whole.status()), (compact.raw(), compact.status()));
+            let compact = compact(&raw, true).unwrap();
             assert_eq!(whole.parse::<ConfigMap>(), compact.parse::<ConfigMap>());
+            // Before and after the tree is there.
+            assert_eq!(whole.status(), compact.status());
+            assert_eq!((whole.raw(), whole.status()), (compact.raw(), compact.status()));
         }
-        assert!(Object::compact(CONFIG_MAP, json!({"metadata": {}})).is_err());
+        for metadata in [json!({}), json!({"name": "b", "labels": []}), json!(7), Value::Null] {
+            let raw = json!({"metadata": metadata});
+            let malformed = Object::new(CONFIG_MAP, raw.clone()).unwrap_err();
+            assert_eq!(compact(&raw, true).unwrap_err(), malformed);
+        }
+        assert!(Object::compact(CONFIG_MAP, b"{\"name\":", |_| None).is_err());
     }
 
     #[test]
     fn of_an_object_known_by_its_metadata_that_is_all_there_is() {
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
         let raw = json!({"metadata": metadata, "data": {"k": "v"}});
-        let object = Object::metadata_of(CONFIG_MAP, &raw).unwrap();
+        let object = compact(&raw, false).unwrap();
         assert_eq!(*object.raw(), json!({"metadata": metadata}));
         assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
-        assert!(Object::metadata_of(CONFIG_MAP, &json!({"metadata": {}})).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A cluster small enough to read, for tests of decisions: it takes the requests that applying makes and answers as an
 //! API server would, with optimistic concurrency, finalizers and graceful deletion, and nothing else.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ pub(crate) const START: &str = "2026-01-01T00:00:00Z";
 /// Far more rounds than any test needs: reaching it means that the machines chase each other.
 const MAX_ROUNDS: usize = 200;
 
+/// Somebody outside who works on the cluster; `None`: it is not for them.
+pub(crate) type Port = dyn Fn(&mut Cluster, &Call) -> Option<Result<Reply, Failure>>;
+
 pub(crate) struct Cluster {
     pub(crate) world: World,
     pub(crate) now: Timestamp,
@@ -40,6 +44,8 @@ pub(crate) struct Cluster {
     pub(crate) calls: Vec<Call>,
     /// What the outside answers.
     pub(crate) outside: fn(&Call) -> Result<Reply, Failure>,
+    /// Who is asked first, and may look at the cluster and change it.
+    pub(crate) port: Option<Rc<Port>>,
     kinds: Vec<Kind>,
     revision: u64,
     refusals: Vec<(Kind, Key, Vec<Refusal>)>,
@@ -56,6 +62,7 @@ impl Cluster {
             refuse_create: None,
             calls: vec![],
             outside: |call| Err(Failure::unanswered(call.to_string(), "nobody is there")),
+            port: None,
             kinds: kinds.to_vec(),
             revision: 0,
             refusals: vec![],
@@ -139,7 +146,7 @@ impl Cluster {
             for call in asks {
                 assert!(answers.get(&call).is_none(), "asked twice in one look: {call}");
                 self.calls.push(call.clone());
-                let answer = (self.outside)(&call);
+                let answer = self.call(&call);
                 answers.put(call, answer);
             }
         }
@@ -164,11 +171,16 @@ impl Cluster {
                 return;
             }
             for call in asks {
-                let answer = (self.outside)(&call);
+                let answer = self.call(&call);
                 answers.put(call, answer);
             }
         }
         panic!("still asking after {MAX_ROUNDS} rounds");
+    }
+
+    fn call(&mut self, call: &Call) -> Result<Reply, Failure> {
+        let port = self.port.clone();
+        port.and_then(|port| port(self, call)).unwrap_or_else(|| (self.outside)(call))
     }
 
     /// Carries a plan out, and dies after so many requests.
@@ -222,7 +234,7 @@ impl Cluster {
         }
     }
 
-    fn answer(&mut self, request: &Request<Vec<u8>>) -> (u16, Value) {
+    pub(crate) fn answer(&mut self, request: &Request<Vec<u8>>) -> (u16, Value) {
         let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
         if request.uri().path().contains("/events.k8s.io/") {
             let text = |field: &str| body[field].as_str().unwrap().to_owned();

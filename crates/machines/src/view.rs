@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use pawl_api::meta::Kind;
 
-use crate::object::{Key, Object};
+use crate::machine::Line;
+use crate::object::{Key, Object, Spot};
 use crate::outside::Answers;
 use crate::plan::Refusal;
 
@@ -44,6 +45,19 @@ pub trait View {
     /// The object of a kind that has this UID, wherever it is.
     fn by_uid(&self, kind: &Kind, uid: &str) -> Option<Arc<Object>> {
         self.list(kind, None).into_iter().find(|object| object.uid() == uid)
+    }
+
+    /// Of the objects that name this UID in their owner references, the first that stands in a line. The line must be in
+    /// the watch's `lines`, or it is searched for.
+    fn first_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str) -> Option<Arc<Object>> {
+        let standing = self.owned(kind, owner_uid).into_iter().filter(|object| (line.stands)(object));
+        standing.min_by_key(|object| Spot::of(object))
+    }
+
+    /// How many of them stand in it: before this spot, or all of them.
+    fn count_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
+        let standing = self.owned(kind, owner_uid).into_iter().filter(|object| (line.stands)(object));
+        standing.filter(|object| before.is_none_or(|before| Spot::of(object) < *before)).count()
     }
 
     /// Every kind that can be listed and deleted (only for machines that look at every kind).

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::ResourceExt;
 
-use crate::quantity::{UNIT, ceil_div, nano};
 use crate::sources::{Data, Sources};
+use pawl_api::meta::quantity::{UNIT, ceil_div, nano};
 
 /// The address of every pod: processes share the machine's network.
 pub const POD_IP: &str = "127.0.0.1";

@@ -33,7 +33,6 @@ pub mod options;
 mod order;
 pub mod plan;
 mod process;
-mod quantity;
 mod records;
 mod rootfs;
 mod schedule;

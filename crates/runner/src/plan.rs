@@ -13,8 +13,8 @@ use crate::beneath::{is_plain_absolute, is_plain_relative};
 use crate::env::{self, ConfigError, Context};
 use crate::identity::{self, Accounts, Identity, ImageUser};
 use crate::images::{Image, WhyHost};
-use crate::quantity::{UNIT, ceil_div, nano};
 use crate::sources::{Data, Sources, token_wanted};
+use pawl_api::meta::quantity::{UNIT, ceil_div, nano};
 
 /// Where a container leaves its last words unless it says otherwise.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";

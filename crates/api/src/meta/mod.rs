@@ -6,6 +6,7 @@ pub mod gate;
 pub mod kind;
 pub mod names;
 pub mod phase;
+pub mod quantity;
 pub mod reason;
 pub mod reference;
 pub mod schema;

@@ -282,8 +282,6 @@ reasons! {
     NoPlaybook = "NoPlaybook",
     /// Only what would be done was asked for.
     DryRun = "DryRun",
-    /// A step is an action, and this version runs workflows only.
-    ActionsUnsupported = "ActionsUnsupported",
     /// A workflow has no undo, so a finished step stays done.
     NothingToRollBack = "NothingToRollBack",
 

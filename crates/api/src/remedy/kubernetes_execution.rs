@@ -20,6 +20,15 @@ use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, sche
 pub const KIND: Kind =
     Kind::of(super::ACTION_GROUP, super::VERSION, "KubernetesExecution", "kubernetesexecutions", true);
 
+/// Whether it ended well; `Unknown` until it has ended.
+pub const SUCCEEDED: &str = "Succeeded";
+
+/// Whether the API server checks that approvers are who they say. Where it does not, approvals do not count.
+pub const APPROVERS_VERIFIED: &str = "ApproversVerified";
+
+/// What was approved moved before it was done; the message says what. Approvals of before no longer count.
+pub const APPROVALS_OUTDATED: &str = "ApprovalsOutdated";
+
 /// The tail of a pod's log that is kept (I6).
 pub const MAX_POD_LOG_BYTES: usize = 16 * 1024;
 /// As much of a diff as of a log.

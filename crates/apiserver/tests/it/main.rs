@@ -16,6 +16,7 @@ mod client;
 mod conformance;
 mod crash;
 mod durable;
+mod fuzz;
 mod limits;
 mod order;
 mod refusals;

@@ -133,7 +133,7 @@ impl World {
         }
         let client = kube::Client::new(server.service(), NAMESPACE);
         up::make_namespace(&client, SYSTEM_NAMESPACE).await?;
-        let machines = doors::with_cluster(SYSTEM_NAMESPACE);
+        let machines = doors::with_cluster(SYSTEM_NAMESPACE, &doors::Choices::default());
         let engine = Engine::builder(client.clone()).machines(machines).build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let looped = tokio::spawn({

@@ -5,6 +5,7 @@
 //! | `api` | what is measured of an API server, and on which objects? |
 //! | `audit` | how fast does the ledger take rows, and how fast are they found again? |
 //! | `deploy` | how fast does the deploy door run Installations and items? |
+//! | `remedy` | how fast does the remedy door run WorkflowExecutions, and what does that cost? |
 //! | `client` | how does a request reach the server at the least cost to the machine both share? |
 //! | `load` | how fast are requests answered when some connections send them back to back? |
 //! | `watchers` | how long after a write do those who watch know? |
@@ -21,6 +22,7 @@ mod git;
 mod load;
 mod policy;
 mod process;
+mod remedy;
 mod report;
 mod watchers;
 
@@ -43,6 +45,8 @@ enum What {
     Controllers(git::controllers::Args),
     /// Measure the deploy door: Installations, wide Executions, full namespaces.
     Deploy(deploy::Args),
+    /// Measure the remedy door: WorkflowExecutions with Jobs that end at once.
+    Remedy(remedy::Args),
     /// Measure the audit ledger: appending, queries, verification.
     Audit(audit::Args),
     /// Measure policy: evaluations of the built-in one, here and in worker processes.
@@ -56,6 +60,7 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         What::Audit(args) => one_thread()?.block_on(audit::run(args, say)),
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
         What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Remedy(args) => crate::runtime()?.block_on(remedy::run(args, say)),
         What::Policy(args) => crate::runtime()?.block_on(policy::run(args, say)),
         What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),
     }

@@ -7,6 +7,7 @@
 //! ```
 
 mod demo;
+mod executors;
 mod identity;
 mod kubeconfig;
 pub(crate) mod plane;
@@ -21,11 +22,14 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use pawl_actions::way::Door;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
+use pawl_engine::wire::Wire;
 use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::github::transport;
 use pawl_machines::machine::AnyMachine;
+use pawl_machines::remedy::action::executor::Executor;
 use pawl_runner::{Runner, logs};
 
 use self::plane::Plane;
@@ -57,6 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    doors: doors::Choices,
+    #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
     webhook: webhook::Choices,
@@ -79,12 +85,17 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let plane = plane.with_logs(Arc::new(LogsOf(runner.logs())));
     let client = plane.client();
     make_namespace(&client, SYSTEM_NAMESPACE).await?;
+    let executor = Executor::default();
+    executors::install(&client, &executor).await?;
     let kept = args.audit.start(Some(&plane.directory))?;
     let bundles = Bundles { directory: images };
-    let ports = Ports::new(&client, transport::https()?).within(bundles, plane.guarded())?;
+    let guarded = plane.guarded();
+    let door = Door::Guarded(Wire::new(guarded.client.clone()));
+    let ports = Ports::new(&client, transport::https()?).acting(&client, door, executor);
+    let ports = ports.within(bundles, guarded)?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())
-        .machines(doors::with_cluster(SYSTEM_NAMESPACE))
+        .machines(doors::with_cluster(SYSTEM_NAMESPACE, &args.doors))
         .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::PAWL;
 
 /// Far longer than anything here takes on a busy machine; a test that hangs fails by this.
-const BOUND: Duration = Duration::from_secs(180);
+pub(crate) const BOUND: Duration = Duration::from_secs(180);
 
 const ITEMS: &str = "/apis/landscaper.gardener.cloud/v1alpha1/namespaces/default/deployitems";
 
 /// A control plane that ends with the test.
-struct Up(Child);
+pub(crate) struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
@@ -28,13 +28,13 @@ impl Drop for Up {
     }
 }
 
-fn up(home: &Path) -> Up {
+pub(crate) fn up(home: &Path) -> Up {
     let mut command = Command::new(PAWL);
     command.current_dir(home).args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data"]);
     Up(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-async fn client(home: &Path) -> kube::Client {
+pub(crate) async fn client(home: &Path) -> kube::Client {
     let path = home.join("data/kubeconfig");
     let started = Instant::now();
     loop {
@@ -51,7 +51,7 @@ async fn client(home: &Path) -> kube::Client {
     }
 }
 
-async fn send(client: &kube::Client, method: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) async fn send(client: &kube::Client, method: &str, path: &str, body: &Value) -> Option<Value> {
     let type_ = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let request = Request::builder().method(method).uri(path).header("content-type", type_);
     client.request(request.body(serde_json::to_vec(body).unwrap()).unwrap()).await.ok()

@@ -7,6 +7,8 @@
     reason = "what helps a test fails as a test does"
 )]
 
+mod acting;
+mod bench;
 mod containers;
 mod demo;
 mod kubectl;

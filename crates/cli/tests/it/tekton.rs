@@ -40,6 +40,11 @@ impl Up {
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         let resource = match kind {
+            "WorkflowExecution" => ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "workflowexecution.kubernaut.ai",
+                "v1alpha1",
+                kind,
+            )),
             "ConfigMap" | "Secret" | "Pod" | "PersistentVolumeClaim" => {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
             }
@@ -136,22 +141,32 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str, Value)> {
 
 /// The bundle that `bundle.yaml` names.
 fn write_bundle(home: &Path) {
-    let pipeline = "apiVersion: tekton.dev/v1\nkind: Pipeline\nmetadata: {name: workflow}\nspec:\n  \
-        params: [{name: TARGET_RESOURCE}]\n  tasks:\n  - name: mend\n    params: [{name: target, value: $(params.TARGET_RESOURCE)}]\n    \
-        taskRef: {resolver: bundles, params: [{name: bundle, value: 'example.com/workflows/mend:1'}, {name: name, value: mend}, \
-        {name: kind, value: task}]}\n  results: [{name: mended, value: $(tasks.mend.results.mended)}]\n";
-    let task = "apiVersion: tekton.dev/v1\nkind: Task\nmetadata: {name: mend}\nspec:\n  params: [{name: target}]\n  \
-        results: [{name: mended}]\n  steps: [{name: mend, image: busybox, env: [{name: T, value: $(params.target)}], \
-        script: 'printf \"%s\" \"$T\" > $(results.mended.path)'}]\n";
-    let mut builder = Builder::new(home.join("images/workflows")).unwrap();
-    let layers = [("pipeline", "workflow", pipeline), ("task", "mend", task)].map(|(kind, name, text)| {
+    bundle(home, "mend", "printf \"%s\" \"$T\" > $(results.mended.path)");
+}
+
+/// A bundle `example.com/workflows/NAME:1` whose one task runs this on its target.
+fn bundle(home: &Path, name: &str, script: &str) {
+    let reference = format!("example.com/workflows/{name}:1");
+    let pipeline = format!(
+        "apiVersion: tekton.dev/v1\nkind: Pipeline\nmetadata: {{name: workflow}}\nspec:\n  \
+        params: [{{name: TARGET_RESOURCE}}]\n  tasks:\n  - name: mend\n    params: [{{name: target, value: $(params.TARGET_RESOURCE)}}]\n    \
+        taskRef: {{resolver: bundles, params: [{{name: bundle, value: '{reference}'}}, {{name: name, value: mend}}, \
+        {{name: kind, value: task}}]}}\n  results: [{{name: mended, value: $(tasks.mend.results.mended)}}]\n"
+    );
+    let task = format!(
+        "apiVersion: tekton.dev/v1\nkind: Task\nmetadata: {{name: mend}}\nspec:\n  params: [{{name: target}}]\n  \
+        results: [{{name: mended}}]\n  steps: [{{name: mend, image: busybox, env: [{{name: T, value: $(params.target)}}], \
+        script: '{script}'}}]\n"
+    );
+    let mut builder = Builder::new(home.join("images").join(name)).unwrap();
+    let layers = [("pipeline", "workflow", &pipeline), ("task", "mend", &task)].map(|(kind, name, text)| {
         let mut layer = builder.blob(LAYER_TYPE, &tarred(name, text)).unwrap();
         layer.annotations.insert("dev.tekton.image.kind".to_owned(), kind.to_owned());
         layer.annotations.insert("dev.tekton.image.name".to_owned(), name.to_owned());
         layer
     });
     let image = builder.image(&json!({}), &layers).unwrap();
-    builder.name(image, "example.com/workflows/mend:1");
+    builder.name(image, &reference);
     builder.finish().unwrap();
 }
 
@@ -293,4 +308,57 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
         up.api("Pod").get_opt("hanging-hang-pod").await.unwrap().is_none().then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_execution_with_engine_tekton_is_run_by_the_local_runner_to_its_end() {
+    let up = Up::new(|home| {
+        bundle(home, "mend", "printf \"%s\" \"$T\" > $(results.mended.path)");
+        bundle(home, "break", "exit 3");
+    })
+    .await;
+    for name in ["mend", "break"] {
+        let object = json!({"apiVersion": "workflowexecution.kubernaut.ai/v1alpha1", "kind": "WorkflowExecution",
+            "metadata": {"name": name}, "spec": {"engine": "tekton", "targetResource": format!("default/deployment/{name}"),
+                "workflowRef": {"workflowId": name, "version": "1",
+                    "containerImage": format!("example.com/workflows/{name}:1")}}});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        up.api("WorkflowExecution").create(&PostParams::default(), &object).await.unwrap();
+    }
+    let ended = |name: &'static str| {
+        let up = &up;
+        async move {
+            until(name, || async {
+                let status = up.get("WorkflowExecution", name).await["status"].clone();
+                matches!(status["phase"].as_str(), Some("Completed" | "Failed" | "Skipped")).then_some(status)
+            })
+            .await
+        }
+    };
+    let status = ended("mend").await;
+    assert_eq!(
+        (&status["phase"], &status["outcome"]),
+        (&json!("Completed"), &json!("Success")),
+        "{status:#}"
+    );
+    assert_eq!(status["pipelineRunStatus"]["completedTasks"], 1, "{status:#}");
+    let run = up.get("PipelineRun", &word(&status["pipelineRunRef"]["name"])).await;
+    assert_eq!(run["metadata"]["labels"]["tekton.dev/pipeline"], "workflow", "as Tekton labels it");
+    assert_eq!(run["status"]["results"], json!([{"name": "mended", "value": "default/deployment/mend"}]));
+
+    let status = ended("break").await;
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&json!("Failed"), &json!("TaskRunFailed")),
+        "{status:#}"
+    );
+    let details = &status["failureDetails"];
+    assert_eq!(
+        (&details["failedTaskName"], &details["failedStepName"], &details["exitCode"]),
+        (&json!("mend"), &json!("mend"), &json!(3)),
+        "{status:#}"
+    );
+    assert_eq!(details["wasExecutionFailure"], true);
+    let summary = word(&details["naturalLanguageSummary"]);
+    assert!(summary.contains("default/deployment/break") && summary.contains("exit code 3"), "{summary}");
 }

@@ -16,6 +16,7 @@ mod lab;
 mod leading;
 mod looping;
 mod recording;
+mod remedying;
 #[path = "../../../apiserver/tests/it/replay.rs"]
 mod replay;
 mod watching;

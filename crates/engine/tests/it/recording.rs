@@ -157,6 +157,10 @@ impl Ledger for Book {
         }
     }
 
+    fn backlog(&self) -> usize {
+        0
+    }
+
     fn changes(&self) -> watch::Receiver<Changes> {
         self.changes.subscribe()
     }

@@ -401,3 +401,50 @@ fn an_object_is_applied_by_its_name_with_our_field_manager() {
     ok(&mut applying, &json!({"kind": "ConfigMap", "metadata": {"uid": "u", "resourceVersion": "9"}}));
     assert_eq!(applying.finish().writes[0].resource_version, "9");
 }
+
+#[test]
+fn children_are_made_side_by_side_and_what_follows_waits_for_all_of_them() {
+    let child = |name: &str| Step::Create {
+        kind: JOB,
+        manifest: json!({"metadata": {"name": name, "namespace": "n"}}),
+        adopt: Adopt::ControlledBy("u1".into()),
+    };
+    let gone = Reference { kind: JOB, key: Key::new(Some("n"), "z"), uid: String::new() };
+    let steps = vec![child("a"), child("b"), Step::ConfirmGone(gone), child("c")];
+    let mut applying = applying(steps, vec![], None);
+    let made = |uid: &str| json!({"kind": "Job", "metadata": {"uid": uid, "resourceVersion": "8"}});
+    assert_eq!(
+        (applying.ask().unwrap().method(), applying.ask().unwrap().method()),
+        (&Method::POST, &Method::POST)
+    );
+    assert!(applying.ask().is_none());
+    ok(&mut applying, &made("a"));
+    assert!(applying.ask().is_none(), "b is not answered yet");
+    ok(&mut applying, &made("b"));
+    assert_eq!(applying.ask().unwrap().method(), Method::GET);
+    assert!(applying.ask().is_none());
+    applying.answer(Answer::Received { code: 404, retry_after: None, body: b"{}" });
+    assert_eq!(applying.ask().unwrap().method(), Method::POST);
+    applying.answer(Answer::Lost("the line was cut"));
+    assert!(applying.ask().is_none());
+    let Outcome { writes, failure, .. } = applying.finish();
+    let written: Vec<(String, String)> = writes.into_iter().map(|one| (one.key.name, one.uid)).collect();
+    assert_eq!(written, [("a".to_owned(), "a".to_owned()), ("b".to_owned(), "b".to_owned())]);
+    assert!(failure.is_some());
+}
+
+#[test]
+fn after_a_failure_nothing_new_is_asked_and_what_was_made_beside_it_is_known() {
+    let child = |name: &str| Step::Create {
+        kind: JOB,
+        manifest: json!({"metadata": {"name": name, "namespace": "n"}}),
+        adopt: Adopt::ControlledBy("u1".into()),
+    };
+    let mut applying = applying(vec![child("a"), child("b"), child("c")], vec![], None);
+    assert!(applying.ask().is_some() && applying.ask().is_some());
+    applying.answer(Answer::Lost("the line was cut"));
+    assert!(applying.ask().is_none());
+    ok(&mut applying, &json!({"kind": "Job", "metadata": {"uid": "b", "resourceVersion": "8"}}));
+    let Outcome { writes, failure, .. } = applying.finish();
+    assert_eq!((writes.len(), failure.is_some()), (1, true));
+}

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
+use pawl_api::meta::names;
 use pawl_api::tekton::{
     ChildReference, PIPELINE, PIPELINE_RUN, PipelineRun, PipelineRunSpec, PipelineRunStatus, PipelineSpec,
     TASK, TASK_RUN, cancel, labels,
@@ -26,7 +27,7 @@ use super::job::later;
 use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, workspace};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Plan, Step};
+use crate::plan::{Note, Part, Plan, Step};
 use crate::view::Input;
 
 mod children;
@@ -73,6 +74,7 @@ impl Machine for PipelineRuns {
             finalizer: None,
             phases: None,
             writes: vec![
+                Write::main(PIPELINE_RUN, &["patch"]),
                 Write::status(PIPELINE_RUN),
                 Write::main(TASK_RUN, &["create", "patch"]),
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create"]),
@@ -117,6 +119,18 @@ impl Observed {
             !is_done(&conditions) && !is_told(child)
         })
     }
+}
+
+/// By which pipeline a run is found, as Tekton labels it. `None` where it says so already.
+fn named(me: &Arc<Object>, pipeline: &str) -> Option<Step> {
+    let name = names::label_value(pipeline);
+    (me.label(labels::PIPELINE) != Some(name.as_str())).then(|| Step::Patch {
+        target: me.reference(),
+        // The status that follows was decided on this version, and on no other.
+        resource_version: Some(me.resource_version().to_owned()),
+        patch: json!({"metadata": {"labels": {labels::PIPELINE: name}}}),
+        part: Part::Main,
+    })
 }
 
 /// One look at a PipelineRun that is not over.
@@ -187,8 +201,9 @@ impl Round<'_> {
         self.status.skipped_tasks = graph.skipped(table);
         let verdict = self.verdict(pipeline, &graph, deadlines);
         let now = self.now;
+        let named = named(&self.observed.me, &pipeline.name);
         let mut plan = self.finish(verdict);
-        plan.steps.splice(0..0, steps.steps);
+        plan.steps.splice(0..0, named.into_iter().chain(steps.steps));
         let to_come = [deadlines.pipeline.map(|(_, at)| at), deadlines.tasks, deadlines.finally];
         to_come.into_iter().flatten().filter(|deadline| *deadline > now).fold(plan, Plan::wake_at)
     }

@@ -26,7 +26,7 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase as _, Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
@@ -47,6 +47,7 @@ use crate::plan::{Note, Plan, Step, Waiting, Wake};
 use crate::view::{Input, View};
 
 mod locking;
+mod telling;
 
 /// The wait before a failed try is repeated within a job: it doubles from here …
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -340,14 +341,19 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
     }
     status.target = locking::own(me).map(|target| target.to_string());
     item_job::pick_up(&mut status, flow, &deployer, me, now);
-    if let Some(frozen) = observed.frozen(now) {
-        return waits_for_the_thaw(observed, status, &frozen, now);
+    let ignored = if flow == Flow::Install { telling::warns(observed, &mut status, now) } else { None };
+    let mut plan = match (observed.frozen(now), observed.turn(now)) {
+        (Some(frozen), _) => waits_for_the_thaw(observed, status, &frozen, now),
+        (None, Turn::Yes) => locked(observed, status, now),
+        (None, Turn::Take(steps)) => Plan { steps, ..locked(observed, status, now) },
+        (None, Turn::No(taken)) => waits_for_its_turn(observed, status, *taken, now),
+    };
+    if plan.status.is_some() {
+        let phase = flow.first().as_str();
+        plan.notes.push(telling::moved(observed, Reason::PickedUp, format!("picked up: {phase}")));
+        plan.notes.extend(ignored);
     }
-    match observed.turn(now) {
-        Turn::Yes => locked(observed, status, now),
-        Turn::Take(steps) => Plan { steps, ..locked(observed, status, now) },
-        Turn::No(taken) => waits_for_its_turn(observed, status, *taken, now),
-    }
+    plan
 }
 
 /// All that it acts on is its own.
@@ -490,8 +496,14 @@ fn concludes(
     };
     match come {
         Come::Working => {
-            status.phase = Some(flow.working());
-            Plan::rest().status(status)
+            let moves = status.phase.replace(flow.working()) != Some(flow.working());
+            let plan = Plan::rest().status(status);
+            let phase = flow.working().as_str();
+            if moves {
+                plan.note(telling::moved(observed, Reason::Progressing, format!("at work: {phase}")))
+            } else {
+                plan
+            }
         }
         Come::Done(message) if flow == Flow::Remove => release(observed, Reason::Uninstalled, &message),
         Come::Lost(message) => Plan {
@@ -555,7 +567,7 @@ fn export_key(me: &Object) -> Key {
 /// What an item deployed says so in its labels.
 fn deployed(kind: &Kind) -> Watch {
     let wakes = Wakes::Labels { namespace: Some(labels::DEPLOY_ITEM_NAMESPACE), name: labels::DEPLOY_ITEM };
-    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[] }
+    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[], lines: &[] }
 }
 
 /// Items wait for their Execution in all things; only when it is gone they must help themselves.

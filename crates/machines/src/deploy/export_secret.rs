@@ -9,9 +9,9 @@ use pawl_api::k8s::SECRET;
 use pawl_api::meta::names;
 use serde_json::{Value, json};
 
-use super::blueprint::yaml;
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Part, Step};
+use crate::yaml;
 
 /// The Secret of an object's exports; `word` tells it from others of the same object.
 pub(super) fn key(me: &Object, word: &str) -> Key {

@@ -49,7 +49,8 @@ pub struct Items {
     pub graph: Graph,
     /// What identifies the list: two lists with the same hash are the same.
     pub hash: String,
-    numbers: BTreeMap<String, usize>,
+    /// The numbers of the objects, by [`spread`] of their names: these begin alike, and every look asks for each of them.
+    numbers: Vec<(u64, usize)>,
 }
 
 #[derive(Debug)]
@@ -67,7 +68,11 @@ pub struct Invalid(pub String);
 impl Items {
     /// The number of the item that an object of this name belongs to.
     pub fn number(&self, object: &str) -> Option<usize> {
-        self.numbers.get(object).copied()
+        let wanted = spread(object);
+        let first = self.numbers.partition_point(|(spread, _)| *spread < wanted);
+        let alike = self.numbers.iter().skip(first).take_while(|(spread, _)| *spread == wanted);
+        let is_it = |at: &usize| self.list.get(*at).is_some_and(|item| item.object == object);
+        alike.map(|(_, at)| *at).find(is_it)
     }
 }
 
@@ -144,8 +149,16 @@ fn prepare(list: Vec<DeployItemTemplate>, namespace: &str, name: &str, uid: &str
         Item { template, object }
     });
     let list: Vec<Item> = items.collect();
-    let numbers = list.iter().enumerate().map(|(at, item)| (item.object.clone(), at)).collect();
+    let mut numbers: Vec<(u64, usize)> =
+        list.iter().enumerate().map(|(at, item)| (spread(&item.object), at)).collect();
+    numbers.sort_unstable();
     Ok(Items { graph, hash: names::hash(&[&text], 32), numbers, list })
+}
+
+/// A number that differs for most names (FNV-1a).
+fn spread(name: &str) -> u64 {
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// All of it at once, so that a person mends it in one go.
@@ -360,6 +373,8 @@ mod tests {
         assert!(text.len() < 100_000);
         let read = prepared(Value::Object(packed.clone())).items.unwrap();
         assert_eq!(read.list.len(), 6_000);
+        assert!(read.list.iter().enumerate().all(|(at, item)| read.number(&item.object) == Some(at)));
+        assert_eq!(read.number("somebody-elses"), None);
         let plain = prepared(json!({"deployItems": big})).items.unwrap();
         assert_eq!(read.hash, plain.hash);
         assert!(pack(&big[..10]).unwrap().contains_key("deployItems"));

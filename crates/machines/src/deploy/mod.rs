@@ -1,6 +1,7 @@
 //! The deploy door: Installation → Execution → DeployItem.
 
 pub mod blueprint;
+mod config_keys;
 pub mod container;
 pub(crate) mod cron;
 pub mod deploy_item;

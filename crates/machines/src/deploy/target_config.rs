@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::blueprint::yaml;
 use super::target::service_account;
+use crate::yaml;
 
 /// How to get at a Target's cluster.
 #[derive(Clone, PartialEq)]

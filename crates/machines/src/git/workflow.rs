@@ -149,7 +149,9 @@ impl Machine for Workflows {
             watches: vec![
                 Watch::owned(JOB).by_labels(&[HELD_FOR]),
                 Watch::other(POD, wakes::of_the_pods_job),
-                Watch::other(workflow::KIND, wakes::after_a_workflow).by_labels(&[WAITS_FOR]),
+                Watch::other(workflow::KIND, wakes::after_a_workflow)
+                    .by_labels(&[WAITS_FOR])
+                    .in_lines(std::slice::from_ref(&ahead::QUEUED)),
                 Watch::other(workflow_template::KIND, wakes::naming_the_template),
                 Watch::other(branch::KIND, wakes::of_the_branch),
                 Watch::other(repository::KIND, wakes::of_the_repository),
@@ -333,9 +335,20 @@ impl Workflows {
                 repository_uid: observed.repository.as_ref().map(|repository| repository.uid()),
             })
         };
-        if let Err(error) = build(None) {
-            return unbuildable(observed, report, &error);
-        }
+        let told = telling::tell(observed, &report.status, CheckState::Queued);
+        let id = match &told {
+            Told::Now { id, .. } => *id,
+            Told::Already | Told::Nobody(_) => telling::check_run_id(observed, &report.status),
+            Told::Ask(_) | Told::Later(_) | Told::Never(_) => None,
+        };
+        // What cannot be built ends before anybody is waited for, or told of it.
+        let manifest = match build(id) {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                report.remember(&told);
+                return unbuildable(observed, report, &error);
+            }
+        };
         if let Some(problem) = observed.locks.problem() {
             let gate =
                 Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
@@ -346,7 +359,7 @@ impl Workflows {
             return frozen(observed, report, &standing);
         }
         condition::remove(&mut report.status.conditions, FROZEN);
-        let mut report = match held_up(observed, report) {
+        let report = match held_up(observed, report) {
             Ok(report) => report,
             Err(plan) => return *plan,
         };
@@ -355,35 +368,25 @@ impl Workflows {
             return locked(report, *taken);
         }
         let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone).collect();
-        let told = telling::tell(observed, &report.status, CheckState::Queued);
-        let (id, note) = match &told {
-            Told::Ask(calls) => return Plan { asks: calls.clone(), ..Plan::rest() },
-            Told::Later(failure) if !telling::is_missing(failure) => {
+        let note = match told {
+            Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
+            Told::Later(failure) if !telling::is_missing(&failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
                 return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
             }
             // It runs all the same; its result may still find a way.
             Told::Later(failure) | Told::Never(failure) => {
                 let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
-                (None, Some(Note::warning(Reason::CheckRunCreateFailed, message)))
+                Some(Note::warning(Reason::CheckRunCreateFailed, message))
             }
-            Told::Now { id, .. } => (*id, None),
-            Told::Already | Told::Nobody(_) => (telling::check_run_id(observed, &report.status), None),
+            Told::Now { .. } | Told::Already | Told::Nobody(_) => None,
         };
-        match build(id) {
-            Ok(manifest) => {
-                let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
-                let mut plan = Plan { steps, ..Plan::rest() }
-                    .then(Step::Create { kind: JOB, manifest, adopt })
-                    .note(job_created(observed));
-                plan.notes.extend(note);
-                plan
-            }
-            Err(error) => {
-                report.remember(&told);
-                unbuildable(observed, report, &error)
-            }
-        }
+        let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
+        let mut plan = Plan { steps, ..Plan::rest() }
+            .then(Step::Create { kind: JOB, manifest, adopt })
+            .note(job_created(observed));
+        plan.notes.extend(note);
+        plan
     }
 }
 

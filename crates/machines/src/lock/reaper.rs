@@ -12,12 +12,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
 use pawl_api::meta::Kind;
-use pawl_api::pawl::labels::OWNER_UID;
+use pawl_api::pawl::labels::{OWNER_KIND, OWNER_UID};
 use pawl_api::remedy::annotations::EXECUTION;
-use pawl_api::remedy::workflow_execution;
+use pawl_api::remedy::{kubernetes_execution, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
 
-use super::{Holder, LEASE, Life, Lock, UNIT, read, reap, target_hash};
+use super::{Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, reap, target_hash};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::JOB;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -25,7 +26,8 @@ use crate::plan::Plan;
 use crate::view::{Input, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
-const UNITS: [Kind; 3] = [workflow::KIND, workflow_execution::KIND, deploy_item::KIND];
+const UNITS: [Kind; 4] =
+    [workflow::KIND, workflow_execution::KIND, kubernetes_execution::KIND, deploy_item::KIND];
 
 /// Frees the locks of units that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +55,7 @@ impl Machine for Reaper {
                 Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
                 Watch::other(workflow_execution::KIND, of_a_unit_that_goes),
+                Watch::other(kubernetes_execution::KIND, of_a_unit_that_goes),
                 Watch::other(deploy_item::KIND, of_a_unit_that_goes),
                 Watch::other(JOB, of_a_run_without_its_unit),
                 Watch::other(PIPELINE_RUN, of_a_run_without_its_unit),
@@ -61,6 +64,10 @@ impl Machine for Reaper {
             phases: None,
             writes: vec![Write::main(LEASE, &["delete", "patch"])],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, _: &Lease) -> Option<Vec<Entry>> {
+        Some(audit::lock::lease(tell))
     }
 
     fn observe(&self, input: &Input<'_>, _: &Arc<Lease>) -> Observed {
@@ -73,11 +80,24 @@ impl Machine for Reaper {
         Observed { lease, lives }
     }
 
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<()> {
         // A unit that is there frees its own, also when it is over.
-        let Some((Life::Absent, run)) = observed.lives else { return Plan::rest() };
+        let Some((Life::Absent, run)) = observed.lives else { return forget(&observed.lease, now) };
         let steps = reap(&observed.lease, Life::Absent, run).unwrap_or_default();
         Plan { steps, ..Plan::rest() }
+    }
+}
+
+/// Takes what people did off a Lease, once it has been there for long enough.
+fn forget(lease: &Arc<Object>, now: Timestamp) -> Plan<()> {
+    match acts::kept_until(lease).filter(|_| target_hash(lease).is_some()) {
+        Some(until) if until <= now => {
+            let nothing = Kept::from([(acts::ACTS, None)]);
+            let free = matches!(read(Some(lease)), Lock::Free);
+            Plan::step(if free { free_keeping(lease, &nothing) } else { keep(lease, &nothing) })
+        }
+        Some(until) => Plan::rest().wake_at(until),
+        None => Plan::rest(),
     }
 }
 
@@ -144,7 +164,8 @@ fn unit_of(run: &Object) -> Option<Reference> {
     }
     let (namespace, name) = run.annotation(EXECUTION)?.split_once('/')?;
     let uid = run.label(OWNER_UID)?.to_owned();
-    Some(Reference { kind: workflow_execution::KIND, key: Key::new(Some(namespace), name), uid })
+    let kind = UNITS.into_iter().find(|kind| run.label(OWNER_KIND) == Some(&kind.kind))?;
+    Some(Reference { kind, key: Key::new(Some(namespace), name), uid })
 }
 
 fn locks_of(view: &dyn View, uid: &str) -> Vec<Key> {
@@ -205,6 +226,39 @@ spec: {{holderIdentity: w}}
         assert!(cluster.world.list(&LEASE, None).is_empty());
         let cluster = check(&[&lease("pawl-lock-0", "Workflow", ", kept: 'yes'")], false);
         assert_eq!(cluster.world.list(&LEASE, None)[0].annotation("kept"), Some("yes"));
+    }
+
+    #[test]
+    fn what_people_did_is_recorded_once_with_their_names_and_goes_after_a_day() {
+        let acts = "pawl.dev/acts: '[{\"what\":\"unlocked\",\"by\":\"ann\",\"at\":\"2026-01-01T00:00:00Z\",\"reason\":\"it hangs\",\
+            \"about\":\"Workflow n/w\"},{\"what\":\"blockCleared\",\"by\":\"bob\",\"at\":\"2026-01-01T00:01:00Z\",\"reason\":\"mended\",\
+            \"about\":\"mend\"}]'";
+        let document = format!(
+            "\nkind: Lease\nmetadata: {{name: pawl-lock-0, namespace: pawl-system, annotations: {{pawl.dev/target: n/deployment/web, {acts}}}}}"
+        );
+        let mut cluster = Cluster::of(&[LEASE, workflow::KIND, JOB], &document);
+        cluster.now = "2026-01-01T00:02:00Z".parse().unwrap();
+        let machine = AnyMachine::new(Reaper);
+        let lease = cluster.world.list(&LEASE, None)[0].clone();
+        let told = || machine.audit(&cluster.world, &lease, cluster.now).unwrap();
+        let words: Vec<(String, String, String)> = told()
+            .into_iter()
+            .map(|entry| {
+                (entry.actor.to_string(), entry.event, entry.payload["reason"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        let expected =
+            [("user:ann", "target.unlocked", "it hangs"), ("user:bob", "target.block.cleared", "mended")];
+        assert_eq!(words, expected.map(|(by, what, why)| (by.to_owned(), what.to_owned(), why.to_owned())));
+        assert!(told().iter().all(|entry| entry.target == "n/deployment/web"));
+        let ids = || told().iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!(ids(), ids());
+
+        cluster.settle(&[machine.clone()]);
+        assert_eq!(cluster.world.list(&LEASE, None).len(), 1);
+        cluster.now = "2026-01-02T00:01:00Z".parse().unwrap();
+        cluster.settle(&[machine]);
+        assert!(cluster.world.list(&LEASE, None).is_empty(), "a Lease that says nothing more goes");
     }
 
     #[test]

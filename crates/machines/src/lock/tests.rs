@@ -257,13 +257,12 @@ fn a_lease_that_somebody_else_wrote_is_left_to_people() {
 fn the_order_of_waiting_is_sequence_then_age_then_uid() {
     let place = |sequence, second, uid: &str| Place {
         sequence,
-        created_at: Timestamp::from_second(second).unwrap(),
-        uid: uid.to_owned(),
+        spot: Spot { created_at: Timestamp::from_second(second).unwrap(), uid: uid.to_owned() },
     };
     let mut queue =
         [place(Some(2), 1, "a"), place(Some(1), 9, "d"), place(Some(1), 5, "c"), place(Some(1), 5, "b")];
     queue.sort();
-    assert_eq!(queue.map(|place| place.uid), ["b", "c", "d", "a"]);
+    assert_eq!(queue.map(|place| place.spot.uid), ["b", "c", "d", "a"]);
 }
 
 /// Units that want targets, start a run when they hold them, and are over when it is: whatever each of them sees late,

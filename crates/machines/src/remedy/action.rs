@@ -7,12 +7,75 @@
 //! Everything here goes through a port: values that may be secret are read, compared and stored there, and a decision
 //! sees only what may stand in a status (I6).
 
+mod apply_manifest;
+mod cordon_node;
+pub mod course;
+pub mod definition;
+mod delete_pod;
+pub mod diff;
+mod drain_node;
+pub mod executor;
+mod expand_pvc;
+mod increase_resources;
+pub mod kept;
+mod notify_only;
+mod patch_deployment;
+mod quarantine_pod;
+pub mod rbac;
+pub mod report;
+mod rollback_deployment;
+mod rollout_restart;
+mod scale_deployment;
+mod scale_statefulset;
+pub mod seen;
+mod taint_node;
+#[cfg(test)]
+pub(crate) mod testing;
+mod uncordon_node;
+mod untaint_node;
+mod update_configmap;
+mod update_hpa;
+mod update_secret;
+mod workload;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use pawl_api::remedy::{AffectedResource, DryRunResults, RollbackInformation};
+use pawl_api::remedy::{Action, ActionParameters, AffectedResource, DryRunResults, RollbackInformation};
+use serde_json::{Value, json};
 
+pub use self::definition::{Context, Definition, Facts, Need, Problem, Rule, Scope, UndoKind};
+pub use self::report::Report;
 use crate::object::{Key, Reference};
+
+/// The reason of a failure that says that an action cannot be done to what is there.
+pub const REFUSED: &str = "Refused";
+
+/// The one place that lists them.
+pub fn definition(action: Action) -> &'static dyn Definition {
+    match action {
+        Action::ScaleDeployment => &scale_deployment::ScaleDeployment,
+        Action::ScaleStatefulset => &scale_statefulset::ScaleStatefulset,
+        Action::RolloutRestart => &rollout_restart::RolloutRestart,
+        Action::RollbackDeployment => &rollback_deployment::RollbackDeployment,
+        Action::PatchDeployment => &patch_deployment::PatchDeployment,
+        Action::IncreaseResources => &increase_resources::IncreaseResources,
+        Action::UpdateHpa => &update_hpa::UpdateHpa,
+        Action::DeletePod => &delete_pod::DeletePod,
+        Action::QuarantinePod => &quarantine_pod::QuarantinePod,
+        Action::CordonNode => &cordon_node::CordonNode,
+        Action::UncordonNode => &uncordon_node::UncordonNode,
+        Action::DrainNode => &drain_node::DrainNode,
+        Action::TaintNode => &taint_node::TaintNode,
+        Action::UntaintNode => &untaint_node::UntaintNode,
+        Action::UpdateConfigmap => &update_configmap::UpdateConfigmap,
+        Action::UpdateSecret => &update_secret::UpdateSecret,
+        Action::ExpandPvc => &expand_pvc::ExpandPvc,
+        Action::ApplyManifest => &apply_manifest::ApplyManifest,
+        Action::NotifyOnly => &notify_only::NotifyOnly,
+    }
+}
 
 /// An action on behalf of an execution: what a port needs to look at it, try it or do it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,11 +84,56 @@ pub struct Order {
     pub execution: Key,
     pub uid: String,
     /// `spec.action`.
-    pub action: pawl_api::remedy::Action,
+    pub action: Action,
     /// `spec.parameters` as JSON, members in the order of their names: equal parameters are equal text.
     pub parameters: Arc<str>,
     /// The execution that this one takes back, where it is a rollback: what may be secret is in that one's undo.
     pub undoes: Option<String>,
+}
+
+/// Why a text is no order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the order cannot be read: {0}")]
+pub struct Unreadable(String);
+
+impl Order {
+    /// # Errors
+    /// When they are not what the schema allows.
+    pub fn parameters(&self) -> Result<ActionParameters, Unreadable> {
+        serde_json::from_str(&self.parameters).map_err(|error| Unreadable(format!("parameters: {error}")))
+    }
+
+    /// As it stands in the input of an executor.
+    pub fn to_json(&self) -> Value {
+        let parameters: Value = serde_json::from_str(&self.parameters).unwrap_or_default();
+        json!({"execution": {"namespace": self.execution.namespace, "name": self.execution.name}, "uid": self.uid,
+            "action": self.action, "parameters": parameters, "undoes": self.undoes})
+    }
+
+    /// Reads what `to_json` wrote.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_json(text: &str) -> Result<Self, Unreadable> {
+        #[derive(serde::Deserialize)]
+        struct Written {
+            execution: WrittenKey,
+            uid: String,
+            action: Action,
+            parameters: Value,
+            #[serde(default)]
+            undoes: Option<String>,
+        }
+        #[derive(serde::Deserialize)]
+        struct WrittenKey {
+            namespace: Option<String>,
+            name: String,
+        }
+        let Written { execution: WrittenKey { namespace, name }, uid, action, parameters, undoes } =
+            serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;
+        let parameters = parameters.to_string().into();
+        Ok(Self { execution: Key { namespace, name }, uid, action, parameters, undoes })
+    }
 }
 
 /// Something to be asked or done for an action.
@@ -45,8 +153,8 @@ pub enum Ask {
     /// ServiceAccount.
     DryRun { service_account: Key },
     /// Stores what is needed to take the action back as an immutable Secret of this name, or finds the one that this
-    /// execution stored before (I4).
-    Capture { secret: Key },
+    /// execution stored before (I4). What the undo must foresee is tried without effect, as for `DryRun`.
+    Capture { secret: Key, service_account: Key },
 }
 
 /// What came back.
@@ -65,11 +173,13 @@ pub struct Looked {
     pub targets: Vec<(Reference, Option<Arc<serde_json::Value>>)>,
     /// The Pods of the target, where it has some; for conditions.
     pub pods: Vec<Arc<serde_json::Value>>,
-    /// The labels of the target's namespace.
-    pub namespace_labels: std::collections::BTreeMap<String, String>,
-    /// A digest of the fields that the action reads or writes, with each target's UID: what an approval is about.
+    /// The labels of each target's namespace, by its name: a manifest may have several.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// A digest of the fields that the action reads or writes, with each target's UID: what an approval is about. Two
+    /// are comparable where the orders are: to see whether a change still stands as it was made, ask with the order
+    /// that made it.
     pub digest: String,
-    /// What the targets are, in the words of `before` and `after`.
+    /// What the targets are, in words: in `before` of each, whether it is before the action or after.
     pub described: Vec<AffectedResource>,
     /// Of the cluster, for policy: `nodes`, `schedulableNodes`.
     pub facts: serde_json::Map<String, serde_json::Value>,
@@ -111,7 +221,100 @@ impl fmt::Display for Call {
             Ask::Look => write!(f, "look at what {action} of {execution} works on"),
             Ask::Access { service_account } => write!(f, "ask what {service_account} may do for {execution}"),
             Ask::DryRun { .. } => write!(f, "try {action} of {execution} without effect"),
-            Ask::Capture { secret } => write!(f, "store the undo of {execution} as {secret}"),
+            Ask::Capture { secret, .. } => write!(f, "store the undo of {execution} as {secret}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(definition: &dyn Definition) -> Order {
+        testing::order(
+            definition.action().as_str(),
+            json!({definition.action().member(): definition.example()}),
+        )
+    }
+
+    /// Whether a rule of a ServiceAccount covers something that is needed.
+    fn covers(rule: &Rule, need: &Need) -> bool {
+        let resource = match need.subresource {
+            Some(part) => format!("{}/{part}", need.resource),
+            None => need.resource.clone(),
+        };
+        rule.group == need.group
+            && rule.resources.contains(&resource.as_str())
+            && rule.verbs.contains(&need.verb)
+    }
+
+    #[test]
+    fn every_action_is_listed_under_its_own_name_and_its_example_is_good() {
+        for action in Action::ALL {
+            let definition = definition(*action);
+            assert_eq!(definition.action(), *action);
+            let order = order(definition);
+            let parameters = order.parameters().unwrap();
+            assert_eq!(parameters.present(), [*action]);
+            definition.check(&parameters).unwrap();
+            let again = serde_json::to_value(&parameters).unwrap();
+            assert_eq!(
+                again[action.member()],
+                definition.example(),
+                "an example says nothing that is not read"
+            );
+        }
+    }
+
+    #[test]
+    fn the_rules_of_a_service_account_allow_what_its_action_needs() {
+        for action in Action::ALL {
+            let definition = definition(*action);
+            let order = order(definition);
+            let needs = definition.needs(&order, &order.parameters().unwrap());
+            assert!(!needs.is_empty(), "{action}");
+            for need in needs {
+                assert!(definition.facts().rules.iter().any(|rule| covers(rule, &need)), "{action}: {need}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_may_write_rights_admission_or_pawl_s_own_kinds() {
+        for action in Action::ALL {
+            for rule in definition(*action).facts().rules {
+                let group = rule.group;
+                assert!(
+                    !group.contains("pawl") && !group.contains("kubernaut") && !group.contains("rbac"),
+                    "{action}"
+                );
+                assert!(!group.contains("admission") && !group.contains('*'), "{action}");
+                assert!(!rule.verbs.contains(&"*") && !rule.resources.contains(&"*"), "{action}");
+                let secrets = rule.resources.contains(&"secrets");
+                assert!(!secrets || *action == Action::UpdateSecret, "{action} may read Secrets");
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_of_another_action_are_told_and_lead_nowhere() {
+        let cordon = testing::order(
+            "cordon_node",
+            json!({"scaleDeployment": {"deployment": "a", "namespace": "b",
+            "replicas": 1}}),
+        );
+        let parameters = cordon.parameters().unwrap();
+        let definition = definition(Action::CordonNode);
+        let problem = definition.check(&parameters).unwrap_err().to_string();
+        assert!(problem.contains("scale_deployment"), "{problem}");
+        assert!(definition.needs(&cordon, &parameters).is_empty());
+        assert!(definition.check(&ActionParameters::default()).is_err());
+    }
+
+    #[test]
+    fn those_that_cannot_be_taken_back_are_the_ones_that_the_spec_names() {
+        let never = |action: &&Action| matches!(definition(**action).facts().undo, UndoKind::Never(_));
+        let never: Vec<&str> = Action::ALL.iter().filter(never).map(|action| action.as_str()).collect();
+        assert_eq!(never, ["rollout_restart", "delete_pod", "drain_node", "expand_pvc", "notify_only"]);
     }
 }

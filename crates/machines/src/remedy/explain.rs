@@ -1,7 +1,15 @@
 //! Why did a remediation run, or why not? The answer in words, from what stands in the objects (I3).
 
+use pawl_api::meta::reference::ObjectRef;
+use pawl_api::meta::{Phase as _, text};
+use pawl_api::remedy::kubernetes_execution::{
+    ConditionResult, CountedApproval, ExecutionResults, RollbackInformation, ValidationResults,
+};
 use pawl_api::remedy::workflow_execution::{ConflictingWorkflow, SkipDetails};
-use pawl_api::remedy::{RemediationRequest, WorkflowExecution};
+use pawl_api::remedy::{
+    AffectedResource, KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, WorkflowExecution,
+    annotations, kubernetes_execution,
+};
 
 use super::memory::Memory;
 use crate::story::{Happened, Story};
@@ -55,6 +63,189 @@ pub fn execution(
     story.text
 }
 
+/// What of a diff is told: the status has the rest.
+const MAX_DIFF_CHARS: usize = 2_000;
+
+/// The story of one KubernetesExecution: what was asked, what each gate said, what was changed, and how to undo it.
+pub fn action(name: &str, execution: &KubernetesExecution, happened: &[Happened]) -> String {
+    let (spec, status) = (&execution.spec, execution.status.clone().unwrap_or_default());
+    let mut story = Story::default();
+    let target = status.target.as_deref().unwrap_or("no target");
+    let by = spec.requested_by.as_deref().map(|who| format!(", asked for by {who}")).unwrap_or_default();
+    story.line(format_args!("KubernetesExecution {name}: {} on {target}{by}", spec.action));
+    let undoes = execution.metadata.annotations.as_ref().and_then(|all| all.get(annotations::ROLLBACK_OF));
+    if let Some(first) = undoes {
+        story.line(format_args!("it takes back ke/{first}"));
+    }
+    match status.phase {
+        None => story.line(format_args!("has not been looked at yet")),
+        Some(phase) => {
+            let reason = status.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let message = status.message.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
+            story.line(format_args!("is {}{reason}{message}", phase.as_str()));
+        }
+    }
+    if let (Some(KubernetesExecutionPhase::WaitingApproval), Some(until)) =
+        (status.phase, &status.approval_deadline)
+    {
+        let digest = status.approval_digest.as_deref().unwrap_or_default();
+        story.line(format_args!(
+            "it may be approved until {:.0}; what is approved has the digest {digest}",
+            until.0
+        ));
+    }
+    story.gates(&status.gates);
+    if let Some(results) = &status.validation_results {
+        policy(&mut story, results);
+        dry_run(&mut story, results);
+        held(&mut story, "preconditions", &results.pre_condition_results);
+    }
+    approvals(&mut story, &status.approvals);
+    if let Some(results) = &status.execution_results {
+        changed(&mut story, results);
+    }
+    if let Some(results) = &status.validation_results {
+        held(&mut story, "postconditions", &results.post_condition_results);
+    }
+    if let Some(information) = &status.rollback_information {
+        undo(&mut story, name, status.phase, information);
+    }
+    story.conditions(&status.conditions);
+    story.happened(happened);
+    story.text
+}
+
+fn policy(story: &mut Story, results: &ValidationResults) {
+    let Some(policy) = &results.policy_validation else { return };
+    story.heading("policy");
+    let allowed = if policy.allowed { "allows it" } else { "does not allow it" };
+    let risk = policy.risk.as_deref().map(|risk| format!(", risk {risk}")).unwrap_or_default();
+    let dry_run = if policy.required_dry_run { ", after a dry run" } else { "" };
+    let approval = if policy.required_approval {
+        let count = policy.approver_count.unwrap_or(1);
+        let groups = if policy.approver_groups.is_empty() {
+            String::new()
+        } else {
+            format!(" of {}", policy.approver_groups.join(", "))
+        };
+        format!(", once {count} approve{groups}")
+    } else {
+        String::new()
+    };
+    story.item(&policy.policy_name, &format!("{allowed}{risk}{dry_run}{approval}"));
+    for violation in &policy.violations {
+        story.item("objects", violation);
+    }
+}
+
+fn dry_run(story: &mut Story, results: &ValidationResults) {
+    let Some(tried) = &results.dry_run_results else { return };
+    story.heading("dry run");
+    if let Some(impact) = &tried.estimated_impact {
+        let replicas = impact
+            .replicas_changed
+            .as_deref()
+            .map(|change| format!(", replicas {change}"))
+            .unwrap_or_default();
+        story.item(
+            "impact",
+            &format!("{} ({} objects{replicas})", impact.description, impact.resources_affected),
+        );
+    }
+    for (name, lines) in [("warns", &tried.warnings), ("fails", &tried.errors)] {
+        for line in lines {
+            story.item(name, line);
+        }
+    }
+    if !tried.diff.is_empty() {
+        let diff = text::head(tried.diff.as_str(), MAX_DIFF_CHARS);
+        for line in diff.lines() {
+            story.line(format_args!("    {line}"));
+        }
+    }
+}
+
+fn held(story: &mut Story, heading: &str, results: &[ConditionResult]) {
+    if results.is_empty() {
+        return;
+    }
+    story.heading(heading);
+    for one in results {
+        let verdict = if one.passed { "holds" } else { "does not hold" };
+        let required = if one.required { "" } else { " (optional)" };
+        let message = if one.message.is_empty() { String::new() } else { format!(": {}", one.message) };
+        story.item(&one.type_, &format!("{verdict}{required}{message}"));
+    }
+}
+
+fn approvals(story: &mut Story, approvals: &[CountedApproval]) {
+    if approvals.is_empty() {
+        return;
+    }
+    story.heading("approvals");
+    for one in approvals {
+        let who = if one.approver.is_empty() { "somebody without a name" } else { &one.approver };
+        let counts =
+            if one.counts { "counts".to_owned() } else { format!("does not count: {}", one.message) };
+        story.item(who, &format!("{}, {counts}", one.decision));
+    }
+}
+
+fn changed(story: &mut Story, results: &ExecutionResults) {
+    story.heading("what changed");
+    if results.resources_affected.is_empty() {
+        story.line(format_args!("  nothing that is known"));
+    }
+    for AffectedResource { kind, namespace, name, action, before, after } in &results.resources_affected {
+        let place = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        let after = if after.is_empty() { "?" } else { after };
+        story.item(&format!("{kind} {place}{name}"), &format!("{action}: {before} → {after}"));
+    }
+    if let Some(job) = &results.job_name {
+        let took = results.duration.as_deref().map(|took| format!(", took {took}")).unwrap_or_default();
+        let retries = if results.retries_attempted > 0 {
+            format!(", after {} failed attempts", results.retries_attempted)
+        } else {
+            String::new()
+        };
+        story.item("by Job", &format!("{job}{took}{retries}"));
+    }
+    if !results.error_message.is_empty() {
+        story.item("error", &results.error_message);
+    }
+}
+
+fn undo(
+    story: &mut Story,
+    name: &str,
+    phase: Option<KubernetesExecutionPhase>,
+    information: &RollbackInformation,
+) {
+    story.heading("how to undo it");
+    if let Some(by) = &information.rolled_back_by {
+        story.line(format_args!("  ke/{by} takes it back, or did"));
+    }
+    let over = phase.is_some_and(KubernetesExecutionPhase::is_terminal);
+    match information.rollback_action.filter(|_| information.available) {
+        Some(action) if over => {
+            let parameters = serde_json::Value::Object(information.rollback_parameters.clone());
+            story.line(format_args!("  pawl rollback ke/{name}, which does {action} {parameters}"));
+        }
+        Some(action) => story.line(format_args!("  {action}, once it is over")),
+        None => {
+            let why = if information.unavailable_reason.is_empty() {
+                "nobody knows how"
+            } else {
+                &information.unavailable_reason
+            };
+            story.line(format_args!("  it cannot be undone: {why}"));
+        }
+    }
+    if let Some(kept) = &information.undo_ref {
+        story.item("kept in", &format!("Secret {}/{}, sha256 {}", kept.namespace, kept.name, kept.sha256));
+    }
+}
+
 /// The story of one RemediationRequest.
 pub fn request(name: &str, request: &RemediationRequest, happened: &[Happened]) -> String {
     let status = request.status.clone().unwrap_or_default();
@@ -84,10 +275,19 @@ pub fn request(name: &str, request: &RemediationRequest, happened: &[Happened]) 
     if !status.steps.is_empty() {
         story.heading("steps");
         for step in &status.steps {
+            let short = |child: &ObjectRef| {
+                let action = child.kind.as_deref() == Some(&kubernetes_execution::KIND.kind);
+                format!("{}/{}", if action { "ke" } else { "wfe" }, child.name)
+            };
             let child =
-                step.child_ref.as_ref().map(|child| format!(", wfe/{}", child.name)).unwrap_or_default();
+                step.child_ref.as_ref().map(|child| format!(", {}", short(child))).unwrap_or_default();
+            let undone = step.rollback_ref.as_ref().map(|child| format!(", taken back by {}", short(child)));
             let reason = if step.reason.is_empty() { String::new() } else { format!(" ({})", step.reason) };
-            story.item(&step.name, &format!("{}{reason}, attempt {}{child}", step.phase, step.attempt));
+            let undone = undone.unwrap_or_default();
+            story.item(
+                &step.name,
+                &format!("{}{reason}, attempt {}{child}{undone}", step.phase, step.attempt),
+            );
         }
     }
     story.conditions(&status.conditions);

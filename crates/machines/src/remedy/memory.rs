@@ -181,15 +181,15 @@ impl Memory {
         self
     }
 
-    /// Takes away what keeps workflows from being run: of one of them, or of all. Returns how many that were.
-    pub fn clear(&mut self, workflow_id: Option<&str>, by: &str, reason: &str, at: Timestamp) -> usize {
-        let mut cleared = 0;
+    /// Takes away what keeps workflows from being run: of one of them, or of all. Returns which they were.
+    pub fn clear(&mut self, workflow_id: Option<&str>, by: &str, reason: &str, at: Timestamp) -> Vec<String> {
+        let mut cleared = Vec::new();
         for (id, entry) in &mut self.0 {
             let wanted = workflow_id.is_none_or(|wanted| wanted == id);
             if !wanted || (entry.block.is_none() && entry.failures == 0) {
                 continue;
             }
-            cleared += 1;
+            cleared.push(id.clone());
             let of = entry.block.take().map(|block| block.uid);
             entry.failures = 0;
             entry.failed_at = None;
@@ -374,9 +374,9 @@ mod tests {
         for _ in 0..6 {
             memory = memory.after("v", ME, Ended::BeforeExecution, at(0));
         }
-        assert_eq!(memory.clear(Some("x"), "ada", "looked", at(1)), 0);
-        assert_eq!(memory.clear(None, "ada", "looked", at(1)), 2);
-        assert_eq!(memory.clear(None, "ada", "looked", at(1)), 0);
+        assert!(memory.clear(Some("x"), "ada", "looked", at(1)).is_empty());
+        assert_eq!(memory.clear(None, "ada", "looked", at(1)).len(), 2);
+        assert!(memory.clear(None, "ada", "looked", at(1)).is_empty());
         assert_eq!(told(&memory, "w", FIVE, 1), "yes");
         assert_eq!(told(&memory, "v", FIVE, 1), "yes");
         let clearance = memory.get("w").unwrap().clearance.clone().unwrap();

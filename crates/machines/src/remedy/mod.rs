@@ -1,10 +1,15 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
+#[cfg(test)]
+mod acting;
 pub mod action;
 pub mod alerts;
 pub mod explain;
+pub mod identity;
+pub mod kubernetes_execution;
 pub mod memory;
 pub mod policy_map;
+mod power;
 pub mod remediation_playbook;
 pub mod remediation_request;
 pub mod safety;
@@ -12,18 +17,35 @@ pub mod safety;
 mod testing;
 pub mod workflow_execution;
 
+use pawl_api::meta;
+
 use crate::machine::AnyMachine;
 
 /// The machines of this door: they run against any Kubernetes. Locks, and what targets remember, are kept in the system
 /// namespace.
 pub fn machines(system_namespace: &str) -> Vec<AnyMachine> {
-    let executions = workflow_execution::WorkflowExecutions {
+    let actions = kubernetes_execution::KubernetesExecutions {
         system_namespace: system_namespace.to_owned(),
+        ..kubernetes_execution::KubernetesExecutions::default()
+    };
+    machines_with(actions, meta::Duration::default())
+}
+
+/// The same, with what an operator chose for actions, and where no cooldown is shorter than this.
+pub fn machines_with(
+    actions: kubernetes_execution::KubernetesExecutions,
+    minimum_cooldown: meta::Duration,
+) -> Vec<AnyMachine> {
+    let system_namespace = actions.system_namespace.clone();
+    let executions = workflow_execution::WorkflowExecutions {
+        system_namespace: system_namespace.clone(),
+        minimum_cooldown,
         ..workflow_execution::WorkflowExecutions::default()
     };
-    let requests = remediation_request::RemediationRequests { system_namespace: system_namespace.to_owned() };
+    let requests = remediation_request::RemediationRequests { system_namespace };
     vec![
         AnyMachine::new(executions),
+        AnyMachine::new(actions),
         AnyMachine::new(requests),
         AnyMachine::new(remediation_playbook::RemediationPlaybooks),
     ]

@@ -5,11 +5,13 @@
 //!              duplicate?    ─yes─▶ Skipped: an earlier request is about the same alert, and not over
 //!              plan wrong?   ─yes─▶ Failed before anything runs
 //!              cancelled, too late ▶ what runs is cancelled
-//!              each step     ─────▶ after all it depends on: a WorkflowExecution of a name that follows from request,
-//!                                   step and attempt (I1)
+//!              each step     ─────▶ after all it depends on: a WorkflowExecution or KubernetesExecution of a name that
+//!                                   follows from request, step and attempt (I1)
 //!              skipped child ─────▶ Blocked; attempt n+1 at the stated time, or when the target's lock is free and no
 //!                                   earlier request waits for it
-//!              failed child  ─────▶ nothing more is started; Failed once nothing runs
+//!              failed child  ─────▶ nothing more is started; once nothing runs, finished actions are taken back in reverse,
+//!                                   if it asks for that; then Failed
+//!              all done      ─────▶ offers of a rollback end; Completed
 //! deleted   ─▶ the children are deleted and waited for ─▶ the finalizer goes
 //! ```
 
@@ -23,10 +25,10 @@ use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Phase, Reason, Target, names};
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
-use pawl_api::remedy::remediation_request::{self, Step as PlanStep, WorkflowStep, child_name};
+use pawl_api::remedy::remediation_request::{self, ActionStep, Step as PlanStep, WorkflowStep, child_name};
 use pawl_api::remedy::{
-    RemediationPhase, RemediationRequest, RemediationRequestStatus, annotations, finalizers, labels,
-    workflow_execution,
+    RemediationPhase, RemediationRequest, RemediationRequestStatus, annotations, finalizers,
+    kubernetes_execution, labels, workflow_execution,
 };
 use serde_json::json;
 
@@ -41,11 +43,13 @@ use crate::view::{Input, View};
 
 mod ending;
 mod report;
+mod rollback;
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use report::Report;
+use rollback::Rollback;
 use steps::{Standing, Steps};
 
 /// How long a step that found its target taken waits at most before it tries again, doubling up to the longest: the
@@ -74,6 +78,8 @@ pub struct Observed {
     /// What it is about, or what is wrong with that.
     target: Result<Target, String>,
     steps: Steps,
+    /// What is to be taken back, the newest first; none while nothing has failed, or where nobody asks for it.
+    rollbacks: Vec<Rollback>,
     /// An earlier request that is about the same alert and not over.
     duplicate_of: Option<Arc<Object>>,
     /// What the API server did not want.
@@ -92,6 +98,7 @@ impl Machine for RemediationRequests {
             depth: Depth::Full,
             watches: vec![
                 Watch::owned(workflow_execution::KIND).by_labels(&[TARGET_HASH]),
+                Watch::owned(kubernetes_execution::KIND),
                 Watch::other(remediation_request::KIND, |_, _| Vec::new()).by_labels(&[labels::FINGERPRINT]),
                 Watch::other(LEASE, steps::who_waits),
             ],
@@ -105,6 +112,7 @@ impl Machine for RemediationRequests {
                 Write::status(remediation_request::KIND),
                 Write::finalizers(remediation_request::KIND),
                 Write::main(workflow_execution::KIND, &["create", "delete", "patch"]),
+                Write::main(kubernetes_execution::KIND, &["create", "delete", "patch"]),
             ],
         }
     }
@@ -117,8 +125,10 @@ impl Machine for RemediationRequests {
         let (view, me) = (input.view, Arc::clone(input.me));
         let target = request.spec.target_resource.target().map_err(|error| error.to_string());
         let over = phase_of(request).is_some_and(RemediationPhase::is_terminal);
+        let steps = Steps::observe(view, &self.system_namespace, &me, request, target.as_ref().ok());
         Observed {
-            steps: Steps::observe(view, &self.system_namespace, &me, request, target.as_ref().ok()),
+            rollbacks: rollback::observe(view, &me, request, &steps),
+            steps,
             duplicate_of: if over { None } else { duplicate_of(view, &me, request) },
             refused: input.refusals.first().map(|one| one.failure.to_string()),
             request: Arc::clone(request),
@@ -166,7 +176,8 @@ fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestSt
             });
             return plan;
         }
-        if observed.request.spec.dry_run {
+        let acts = observed.request.spec.plan.steps.iter().any(|step| step.action.is_some());
+        if observed.request.spec.dry_run && !acts {
             return report.dry_run();
         }
     }
@@ -174,7 +185,9 @@ fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestSt
         return report.fails(Reason::StepFailed, problem);
     }
     report.begins();
-    if let Some((what, at)) = report.overdue() {
+    // What takes something back has its own deadlines: it is not cut off halfway.
+    let rolling = observed.rollbacks.iter().any(Rollback::is_begun);
+    if let Some((what, at)) = report.overdue().filter(|_| !rolling) {
         let message = format!("{what} was not over at {at:.0}; what runs is cancelled");
         return ending::stop(observed, report, RemediationPhase::TimedOut, Reason::Timeout, &message);
     }
@@ -196,7 +209,11 @@ fn go_on(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequest
                 }
                 step.attempt.saturating_add(1)
             }
-            Standing::Waiting | Standing::Going | Standing::Done | Standing::Failed { .. } => continue,
+            Standing::Waiting
+            | Standing::Going
+            | Standing::Approving
+            | Standing::Done
+            | Standing::Failed { .. } => continue,
         };
         let Some((create, target)) = child(observed, &step.step, attempt) else { continue };
         let told = format!("step {} is started on {target}, attempt {attempt}", step.step.name);
@@ -219,20 +236,69 @@ pub(super) fn unfit(plan: &remediation_request::Plan) -> Option<(Reason, String)
     if let Err(problems) = dag::classes(&nodes) {
         return Some((Reason::ValidationError, format!("spec.plan.steps: {problems}")));
     }
-    let action = plan.steps.iter().find(|step| step.workflow.is_none());
-    action.map(|step| {
-        let message = format!(
-            "spec.plan.steps: step {} is an action; this version of Pawl carries out workflow steps only",
-            step.name
-        );
-        (Reason::ActionsUnsupported, message)
+    let neither = plan.steps.iter().find(|step| step.workflow.is_none() == step.action.is_none());
+    neither.map(|step| {
+        let message =
+            format!("spec.plan.steps: step {} has either workflow or action, not both or none", step.name);
+        (Reason::ValidationError, message)
     })
 }
 
-/// The WorkflowExecution of a step, and what it is about. `None` for a step without one.
+/// The execution of a step, and what it is about. `None` for a step without one.
 fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, String)> {
+    match (&step.workflow, &step.action) {
+        (Some(workflow), _) => workflow_child(observed, step, workflow, attempt),
+        (None, Some(action)) => Some(action_child(observed, step, action, attempt)),
+        (None, None) => None,
+    }
+}
+
+fn action_child(observed: &Observed, step: &PlanStep, action: &ActionStep, attempt: i32) -> (Step, String) {
     let me = &observed.me;
-    let workflow = step.workflow.as_ref()?;
+    let request = &observed.request.spec;
+    let target = action.parameters.target(action.action).and_then(Result::ok);
+    let told = target.map_or_else(|| action.action.to_string(), |target| target.to_string());
+    let ActionStep { action, parameters, max_retries, timeout, pre_conditions, post_conditions } = action;
+    let mut spec = json!({
+        "remediationRequestRef": reference(me), "action": action, "parameters": parameters, "maxRetries": max_retries,
+        "preConditions": pre_conditions, "postConditions": post_conditions, "dryRun": request.dry_run,
+    });
+    if let Some(timeout) = timeout {
+        spec["timeout"] = json!(timeout);
+    }
+    if let Some(requested_by) = &request.requested_by {
+        spec["requestedBy"] = json!(requested_by);
+    }
+    let manifest = json!({
+        "metadata": {
+            "name": child_name(me.name(), me.uid(), &step.name, attempt),
+            "namespace": me.namespace(),
+            "labels": {
+                labels::REMEDIATION_REQUEST: names::label_value(me.name()),
+                labels::STEP: names::label_value(&step.name),
+            },
+            "ownerReferences": [me.controller_reference()],
+        },
+        "spec": spec,
+    });
+    let adopt = Adopt::ControlledBy(me.uid().to_owned());
+    (Step::Create { kind: kubernetes_execution::KIND, manifest, adopt }, told)
+}
+
+/// How a child names the request that it is a step of.
+fn reference(me: &Object) -> serde_json::Value {
+    let kind = me.kind();
+    json!({"apiVersion": kind.api_version(), "kind": kind.kind, "namespace": me.namespace(), "name": me.name(),
+        "uid": me.uid()})
+}
+
+fn workflow_child(
+    observed: &Observed,
+    step: &PlanStep,
+    workflow: &WorkflowStep,
+    attempt: i32,
+) -> Option<(Step, String)> {
+    let me = &observed.me;
     let target = target_of(workflow, observed.target.as_ref().ok());
     let raw = workflow.target_resource.clone().or_else(|| target.as_ref().map(ToString::to_string))?;
     let mut marks = json!({
@@ -244,7 +310,6 @@ fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, St
     }
     let WorkflowStep { workflow_ref, target_resource: _, parameters, engine, execution_config, cooldown } =
         workflow;
-    let kind = me.kind();
     let manifest = json!({
         "metadata": {
             "name": child_name(me.name(), me.uid(), &step.name, attempt),
@@ -255,8 +320,7 @@ fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, St
             "ownerReferences": [me.controller_reference()],
         },
         "spec": {
-            "remediationRequestRef": {"apiVersion": kind.api_version(), "kind": kind.kind, "namespace": me.namespace(),
-                "name": me.name(), "uid": me.uid()},
+            "remediationRequestRef": reference(me),
             "workflowRef": workflow_ref, "targetResource": raw, "parameters": parameters, "engine": engine,
             "executionConfig": execution_config, "cooldown": cooldown,
         },

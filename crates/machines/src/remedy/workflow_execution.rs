@@ -33,6 +33,7 @@ use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
 use serde_json::json;
 
 use super::memory::{Remembered, Verdict};
+use super::power::{self, NotAllowed};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
@@ -59,7 +60,6 @@ use failure_details::Failure;
 use locking::{Busy, Locks, Turn};
 use report::Report;
 use run::{Run, Standing};
-use validate::NotAllowed;
 
 /// How long a container of a Job may fail to start before the run fails: longer than a registry's hiccup.
 const START_LIMIT: Duration = Duration::from_mins(5);
@@ -161,7 +161,13 @@ impl Machine for WorkflowExecutions {
         };
         Observed {
             served: view.serves(&kind),
-            power: validate::power(view, &self.system_namespace, &me, spec, known),
+            power: power::power(
+                view,
+                &self.system_namespace,
+                &me,
+                known,
+                spec.execution_config.namespace.as_deref(),
+            ),
             freezes: Selecting::observe(view, &me, Door::Remedy, known),
             tasks: owned(&TASK_RUN).iter().filter_map(|task| task.parse().ok()).collect(),
             pods: if spec.engine == Engine::Job { owned(&POD) } else { Vec::new() },
@@ -416,7 +422,7 @@ fn too_soon(
         plan = plan.note(Note::normal(Reason::CooldownActive, message));
     }
     // A cache that lags must not skip anybody.
-    plan.steps.extend(observed.locks.own().map(validate::unchanged));
+    plan.steps.extend(observed.locks.own().map(power::unchanged));
     plan
 }
 
@@ -429,7 +435,7 @@ fn busy(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowExecutionStatus> {
     let details = SkipDetails { message, conflicting_workflow: Some(conflict), ..SkipDetails::default() };
     let mut plan = report.skips(Reason::ResourceBusy, details).gate(gate);
     // A cache that lags must not skip anybody.
-    plan.steps.extend(lease.as_ref().map(validate::unchanged));
+    plan.steps.extend(lease.as_ref().map(power::unchanged));
     plan.steps.extend(give_back);
     plan
 }
@@ -487,14 +493,14 @@ fn timed_out(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<Workflo
 fn foreign(report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     let message = format!("{} exists and belongs to somebody else", run.object().reference());
     let mut plan = report.fails(&Failure::plain(Reason::PipelineRunCreationFailed, message, false));
-    plan.steps.insert(0, validate::unchanged(run.object()));
+    plan.steps.insert(0, power::unchanged(run.object()));
     plan
 }
 
 /// The run that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
 fn another(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     if run.is_held() && !run.object().is_deleting() {
-        return Plan::step(validate::unchanged(run.object())).then(run.remove());
+        return Plan::step(power::unchanged(run.object())).then(run.remove());
     }
     vanished(observed, report)
 }

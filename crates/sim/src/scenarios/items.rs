@@ -18,7 +18,8 @@ use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
-use super::deploy::{finished, in_order};
+use super::deploy::{finished, in_order, no_lock_left};
+use super::home;
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
@@ -31,6 +32,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
             vec![
+                home(),
                 made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
                 changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
                     .when(finished(1)),
@@ -40,7 +42,7 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario("manifests-locked", "two items that act on one target act one after the other", || {
             let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
             let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
-            vec![made(json!([one("a"), one("b")]))]
+            vec![home(), made(json!([one("a"), one("b")]))]
         }),
         scenario(
             "item-frozen",
@@ -64,12 +66,13 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario("container", "an image runs once in a job, and once more when its item goes", || {
             vec![
+                home(),
                 made(json!([image("a", &["exit", "0"])])),
                 Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
             ]
         }),
         scenario("container-fails", "an image that fails is tried again as often as the item says", || {
-            vec![made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
+            vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
         }),
     ]
 }
@@ -142,11 +145,13 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     in_order(&ground.history, &ITEM)?;
     one_run_per_try(ground)?;
     one_holder(ground)?;
-    let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
-    let running =
-        ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
-    if !running && locks > 0 {
-        return Err(format!("{locks} locks are left"));
+    no_lock_left(ground)?;
+    // Whoever had to wait got its turn in the end.
+    let text =
+        |item: &Object, field: &str| item.status().get(field).and_then(Value::as_str).map(str::to_owned);
+    let unfinished = |item: &&Arc<Object>| text(item, "jobID") != text(item, "jobIDFinished");
+    if let Some(item) = ground.all(&ITEM).find(unfinished) {
+        return Err(format!("{} has not finished its job: {}", item.name(), item.status()));
     }
     let deployed = ground.all(&CONFIG_MAP).filter(|map| map.label(labels::DEPLOY_ITEM).is_some()).count();
     if ground.all(&ITEM).count() == 0 && deployed + ground.all(&JOB).count() + ground.all(&POD).count() > 0 {

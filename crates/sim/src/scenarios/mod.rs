@@ -10,7 +10,11 @@ mod tekton;
 mod workflows;
 mod workloads;
 
-use crate::scenario::Scenario;
+use pawl_api::k8s::NAMESPACE;
+use pawl_api::pawl::SYSTEM_NAMESPACE;
+use serde_json::json;
+
+use crate::scenario::{Deed, Scenario};
 
 /// All of them, in the order in which `pawl sim` runs them.
 pub fn all() -> Vec<Scenario> {
@@ -28,6 +32,11 @@ pub fn all() -> Vec<Scenario> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Where the locks are: without it no unit of any door ever acts.
+fn home() -> Deed {
+    Deed::create(NAMESPACE, json!({"metadata": {"name": SYSTEM_NAMESPACE}}))
 }
 
 pub fn find(name: &str) -> Option<Scenario> {

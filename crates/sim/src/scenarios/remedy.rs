@@ -17,6 +17,7 @@ use pawl_machines::object::Object;
 use pawl_machines::remedy::memory::Memory;
 use serde_json::{Value, json};
 
+use super::home;
 use crate::ground::{Ground, Happened, request};
 use crate::mutant::Guards;
 use crate::oracle;
@@ -269,10 +270,6 @@ fn scenario(
 fn machines(guards: Guards) -> Vec<AnyMachine> {
     let own = pawl_machines::remedy::machines(SYSTEM_NAMESPACE);
     super::jobs::machines(guards).into_iter().chain(own).chain([AnyMachine::new(Reaper)]).collect()
-}
-
-fn home() -> Deed {
-    Deed::create(NAMESPACE, json!({"metadata": {"name": SYSTEM_NAMESPACE}}))
 }
 
 fn execution(name: &'static str, image: &str, patch: Value) -> Deed {

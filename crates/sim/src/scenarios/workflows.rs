@@ -1,7 +1,7 @@
 //! The first slice of the git door: WorkflowTemplate and Workflow, a Job, a phase.
 
 use pawl_api::git;
-use pawl_api::k8s::{JOB, LEASE, NAMESPACE, POD};
+use pawl_api::k8s::{JOB, LEASE, POD};
 use pawl_api::meta::Target;
 use pawl_api::meta::target::GitRef;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
@@ -12,6 +12,7 @@ use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
+use super::home;
 use super::jobs::template;
 use crate::ground::Ground;
 use crate::mutant::Guards;
@@ -276,11 +277,6 @@ fn machines(guards: Guards) -> Vec<AnyMachine> {
         .into_iter()
         .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])
         .collect()
-}
-
-/// Where the locks are.
-fn home() -> Deed {
-    Deed::create(NAMESPACE, json!({"metadata": {"name": SYSTEM_NAMESPACE}}))
 }
 
 fn branch() -> Deed {

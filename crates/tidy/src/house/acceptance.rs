@@ -10,7 +10,19 @@ use crate::{Finding, Line, Tree};
 const TABLES: &str = "docs/acceptance/";
 const WORLDS: &str = "crates/sim/src/scenarios/";
 
+/// The doors: each has promised scenarios, and so a table.
+const DOORS: [&str; 3] = ["git", "deploy", "remedy"];
+
 const WHY: &str = "a scenario that no test shows is a hope";
+
+/// Doors without a table.
+pub fn doors_without_scenarios(tree: &Tree) -> Vec<Finding> {
+    let missing = DOORS.into_iter().map(|door| format!("{TABLES}{door}.md")).filter(|path| {
+        let rows = |text| lines(path, text).filter_map(row).count();
+        !tree.markdown().any(|(there, text)| there == path && rows(text) > 0)
+    });
+    missing.map(|path| Finding::new(path.clone(), format!("{path} lists no scenario"), WHY)).collect()
+}
 
 /// Rows that name no test, a test that is not there, or a world that is not there.
 pub fn unshown_scenarios(tree: &Tree) -> Vec<Finding> {
@@ -89,6 +101,20 @@ mod tests {
     fn every_scenario_of_every_door_is_shown() {
         let (tree, _) = real();
         assert_eq!(unshown_scenarios(&tree), []);
+        assert_eq!(doors_without_scenarios(&tree), []);
+    }
+
+    #[test]
+    fn a_door_whose_table_is_gone_or_empty_is_found() {
+        let table = "| Scenario | Shown by |\n|---|---|\n| a | `there` |\n";
+        let tree = Tree::of([
+            ("docs/acceptance/git.md", table),
+            ("docs/acceptance/deploy.md", "# The deploy door\n\n| Scenario | Shown by |\n|---|---|\n"),
+        ]);
+        let found: Vec<String> = doors_without_scenarios(&tree).into_iter().map(|one| one.what).collect();
+        let expected =
+            ["docs/acceptance/deploy.md lists no scenario", "docs/acceptance/remedy.md lists no scenario"];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Is what was generated what would be generated now?
 //!
 //! `deploy/crds/` holds the CRDs as `pawl_api::crds` describes them, so that a cluster can be given them without
-//! building anything. `PAWL_BLESS=1 make test` writes them anew.
+//! building anything; what actions need and are is in `actions.rs`. `PAWL_BLESS=1 make test` writes them anew.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,8 +38,9 @@ pub fn crd_files<T: Serialize>(crds: impl IntoIterator<Item = T>) -> Result<Gene
     Ok(files)
 }
 
-/// Generated files that differ from what would be generated now, are missing, or belong to nothing any more.
-pub fn stale(tree: &Tree, generated: &Generated) -> Vec<Finding> {
+/// Generated files that differ from what would be generated now, are missing, or, in a directory where everything is
+/// generated, belong to nothing any more.
+pub fn stale(tree: &Tree, generated: &Generated, directory: &str) -> Vec<Finding> {
     let why = "what a cluster is given and what the code expects must be the same: PAWL_BLESS=1 make test";
     let mut findings = Vec::new();
     for (path, text) in generated {
@@ -52,8 +53,7 @@ pub fn stale(tree: &Tree, generated: &Generated) -> Vec<Finding> {
             None => findings.push(Finding::new(path, "missing", why)),
         }
     }
-    for (path, _) in tree.ours().filter(|(path, _)| path.starts_with(CRDS) && !generated.contains_key(*path))
-    {
+    for path in forgotten(tree, generated, directory) {
         findings.push(Finding::new(path, "nothing generates it", why));
     }
     findings
@@ -66,21 +66,29 @@ pub fn too_large(generated: &Generated) -> Vec<Finding> {
     large.map(|(path, text)| Finding::new(path, format!("{} bytes", text.len()), why)).collect()
 }
 
+fn forgotten<'a>(
+    tree: &'a Tree,
+    generated: &'a Generated,
+    directory: &'a str,
+) -> impl Iterator<Item = &'a str> {
+    let inside = tree.ours().map(|(path, _)| path).filter(move |path| path.starts_with(directory));
+    inside.filter(|path| !generated.contains_key(*path))
+}
+
 /// Writes what is generated and removes what is not any more.
 ///
 /// # Errors
 /// When a file cannot be written or removed.
-pub fn bless(root: &Path, tree: &Tree, generated: &Generated) -> Result<(), Error> {
+pub fn bless(root: &Path, tree: &Tree, generated: &Generated, directory: &str) -> Result<(), Error> {
     let failed = |path: &str| {
         let path = path.to_owned();
         move |source| Error::Write { path, source }
     };
-    std::fs::create_dir_all(root.join(CRDS)).map_err(failed(CRDS))?;
+    std::fs::create_dir_all(root.join(directory)).map_err(failed(directory))?;
     for (path, text) in generated {
         std::fs::write(root.join(path), text).map_err(failed(path))?;
     }
-    for (path, _) in tree.ours().filter(|(path, _)| path.starts_with(CRDS) && !generated.contains_key(*path))
-    {
+    for path in forgotten(tree, generated, directory) {
         std::fs::remove_file(root.join(path)).map_err(failed(path))?;
     }
     Ok(())
@@ -100,9 +108,9 @@ mod tests {
         assert!(!generated.is_empty(), "no kind has a CRD");
         assert_clean(&too_large(&generated));
         if std::env::var_os("PAWL_BLESS").is_some_and(|value| value == "1") {
-            bless(root(), &tree, &generated).unwrap();
+            bless(root(), &tree, &generated, CRDS).unwrap();
         } else {
-            assert_clean(&stale(&tree, &generated));
+            assert_clean(&stale(&tree, &generated, CRDS));
         }
     }
 
@@ -122,13 +130,13 @@ mod tests {
     fn a_stale_a_missing_and_a_forgotten_file_are_found() {
         let path = "deploy/crds/a.pawl.dev.yaml";
         let text = one().remove(path).unwrap();
-        assert_clean(&stale(&Tree::of([(path, &text)]), &one()));
-        assert_found(&stale(&Tree::default(), &one()), &[path]);
+        assert_clean(&stale(&Tree::of([(path, &text)]), &one(), CRDS));
+        assert_found(&stale(&Tree::default(), &one(), CRDS), &[path]);
         let old = text.replace("group", "groop");
         let line = 1 + text.lines().position(|line| line.contains("group")).unwrap();
-        assert_found(&stale(&Tree::of([(path, &old)]), &one()), &[&format!("{path}:{line}")]);
+        assert_found(&stale(&Tree::of([(path, &old)]), &one(), CRDS), &[&format!("{path}:{line}")]);
         let forgotten = "deploy/crds/b.pawl.dev.yaml";
-        assert_found(&stale(&Tree::of([(path, &text), (forgotten, "")]), &one()), &[forgotten]);
+        assert_found(&stale(&Tree::of([(path, &text), (forgotten, "")]), &one(), CRDS), &[forgotten]);
     }
 
     #[test]
@@ -137,7 +145,7 @@ mod tests {
         let forgotten = "deploy/crds/b.pawl.dev.yaml";
         std::fs::create_dir_all(root.path().join(CRDS)).unwrap();
         std::fs::write(root.path().join(forgotten), "").unwrap();
-        bless(root.path(), &Tree::of([(forgotten, "")]), &one()).unwrap();
+        bless(root.path(), &Tree::of([(forgotten, "")]), &one(), CRDS).unwrap();
         let (path, text) = one().pop_first().unwrap();
         assert_eq!(std::fs::read_to_string(root.path().join(path)).unwrap(), text);
         assert!(!root.path().join(forgotten).exists());

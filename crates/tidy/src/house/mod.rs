@@ -1,6 +1,7 @@
 //! The rules, by what they are about.
 
 pub mod acceptance;
+pub mod actions;
 pub mod files;
 pub mod generated;
 pub mod origin;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, policy, actions, runner, dashboard } ◀─ cli
-//! apiserver: none of ours        sim: everything but cli        tidy: api, to print what it generates
+//! apiserver: none of ours        sim: everything but cli        tidy: api, machines, to print what it generates
 //! ```
 
 use crate::{Dependency, Finding, Package, Use};
@@ -64,7 +64,7 @@ const ROOMS: &[Room] = &[
         ],
         &[],
     ),
-    room("tidy", &["api"], &[]),
+    room("tidy", &["api", "machines"], &[]),
 ];
 
 const WHY_EDGES: &str = "a room that cannot see another cannot lean on it: decisions stay free of IO, the API server \

@@ -1,9 +1,11 @@
 //! What runs in the child, and what has it done so far?
 //!
-//! The child is this executable: the same loop, machines and ports as `pawl up` and `pawl operator`, without an election,
-//! for there is nobody else. It ends when its standard input does, so it never outlives its parent.
+//! The child is this executable: `pawl up` itself, or the controllers alone, with the same loop, machines and ports as
+//! `pawl up` and `pawl operator`, without an election, for there is nobody else. Those end when their standard input does,
+//! so they never outlive their parent.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let client = cluster::for_controllers(Some(&args.kubeconfig)).await?;
     let ports = Arc::new(Ports::new(&client, transport::https()?));
     let engine = Engine::builder(client)
-        .machines(doors::machines(SYSTEM, OWN_IMAGE))
+        .machines(doors::machines(SYSTEM, OWN_IMAGE, &doors::Choices::default()))
         .outside(Arc::clone(&ports) as Arc<dyn Outside>)
         .build()?;
     ports.measure(engine.metrics());
@@ -66,50 +68,80 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
 
 /// The child, seen from its parent.
 #[derive(Debug)]
-pub(super) struct Controllers {
+pub(in crate::bench) struct Controllers {
     child: Child,
     process: Process,
     address: String,
 }
 
-/// Requests that plans have made, by who made them, how, and what came of it.
+/// What the controllers have done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Done(pub(super) BTreeMap<(String, String, String), u64>);
+pub(in crate::bench) struct Done {
+    /// Requests that plans have made, by who made them, how, and what came of it.
+    pub(in crate::bench) requests: BTreeMap<(String, String, String), u64>,
+    /// Looks at objects, by who looked and what came of it.
+    pub(in crate::bench) looks: BTreeMap<(String, String), u64>,
+}
 
 impl Controllers {
     /// Starts the child and waits until it has seen everything.
-    pub(super) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let flags = ["bench", "controllers", "--kubeconfig"].map(OsStr::new);
+        Self::spawn(flags.into_iter().chain([kubeconfig.as_os_str()]), |line| Some(line)).await
+    }
+
+    /// Starts `pawl up` with its data in a directory of ours.
+    pub(in crate::bench) async fn up(directory: &Path) -> anyhow::Result<Self> {
+        let flags =
+            ["up", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir"].map(OsStr::new);
+        Self::spawn(flags.into_iter().chain([directory.as_os_str()]), |line| {
+            line.trim().strip_prefix("metrics")?.trim().strip_prefix("http://")?.strip_suffix("/metrics")
+        })
+        .await
+    }
+
+    /// Starts the child and waits until it says where its counters are.
+    async fn spawn<'a>(
+        flags: impl IntoIterator<Item = &'a OsStr>,
+        address_in: fn(&str) -> Option<&str>,
+    ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("find this executable")?;
         let mut child = Command::new(own)
-            .args(["bench", "controllers", "--kubeconfig"])
-            .arg(kubeconfig)
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .context("start the controllers")?;
         let pid = child.id().context("the controllers ended at once")?;
-        let output = child.stdout.take().context("the controllers have no output")?;
-        let mut address = String::new();
-        BufReader::new(output).read_line(&mut address).await?;
-        if address.trim().is_empty() {
-            bail!("the controllers ended before they were ready: {}", child.wait().await?);
+        let mut lines =
+            BufReader::new(child.stdout.take().context("the controllers have no output")?).lines();
+        while let Some(line) = lines.next_line().await? {
+            let Some(address) = address_in(&line).map(|address| address.trim().to_owned()) else { continue };
+            // Nobody reads on; what the child still says must not fill a pipe.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(Self { process: Process::new(pid)?, child, address });
         }
-        Ok(Self { process: Process::new(pid)?, child, address: address.trim().to_owned() })
+        bail!("the controllers ended before they were ready: {}", child.wait().await?)
     }
 
-    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(in crate::bench) fn usage(&self) -> anyhow::Result<Usage> {
         self.process.usage().context("the controllers")
     }
 
     /// What its own counters say.
-    pub(super) async fn done(&self) -> anyhow::Result<Done> {
+    pub(in crate::bench) async fn done(&self) -> anyhow::Result<Done> {
         let answer = loopback::ask(&self.address, "/metrics", None).await.context("the controllers")?;
         Ok(Done::read(&answer))
     }
 
+    /// Ends the child and all it holds: its data go too.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("end the controllers")
+    }
+
     /// Ends the child as a person would.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
         if status.success() { Ok(()) } else { bail!("the controllers ended with {status}") }
@@ -118,39 +150,55 @@ impl Controllers {
 
 impl Done {
     fn read(exposition: &str) -> Self {
-        let counted = exposition.lines().filter_map(|line| {
-            let (labels, count) = line.strip_prefix("pawl_requests_total{")?.split_once("} ")?;
-            let value = |name: &str| {
-                let quoted =
-                    labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))?;
-                Some(quoted.strip_suffix('"')?.to_owned())
-            };
-            Some(((value("machine")?, value("method")?, value("code")?), count.trim().parse().ok()?))
-        });
-        Self(counted.collect())
+        let requests = counted(exposition, "pawl_requests_total", ["machine", "method", "code"]);
+        let looks = counted(exposition, "pawl_reconciles_total", ["machine", "outcome"]);
+        Self {
+            requests: requests
+                .map(|([machine, method, code], count)| ((machine, method, code), count))
+                .collect(),
+            looks: looks.map(|([machine, outcome], count)| ((machine, outcome), count)).collect(),
+        }
     }
 
     /// What came after `before`.
-    pub(super) fn since(&self, before: &Self) -> Self {
-        let since = |(key, count): (&(String, String, String), &u64)| {
-            let more = count - before.0.get(key).copied().unwrap_or_default();
-            (more > 0).then(|| (key.clone(), more))
-        };
-        Self(self.0.iter().filter_map(since).collect())
+    pub(in crate::bench) fn since(&self, before: &Self) -> Self {
+        Self { requests: since(&self.requests, &before.requests), looks: since(&self.looks, &before.looks) }
     }
 
     /// All that asked for a change, whether or not it was made.
-    pub(super) fn writes(&self) -> u64 {
+    pub(in crate::bench) fn writes(&self) -> u64 {
         self.sum(|method| method != "GET")
     }
 
-    pub(super) fn reads(&self) -> u64 {
+    pub(in crate::bench) fn reads(&self) -> u64 {
         self.sum(|method| method == "GET")
     }
 
     fn sum(&self, which: impl Fn(&str) -> bool) -> u64 {
-        self.0.iter().filter(|((_, method, _), _)| which(method)).map(|(_, count)| count).sum()
+        self.requests.iter().filter(|((_, method, _), _)| which(method)).map(|(_, count)| count).sum()
     }
+}
+
+/// The lines of one counter, with the values of its labels.
+fn counted<'a, const N: usize>(
+    exposition: &'a str,
+    name: &'static str,
+    labels: [&'static str; N],
+) -> impl Iterator<Item = ([String; N], u64)> + 'a {
+    exposition.lines().filter_map(move |line| {
+        let (said, count) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
+        let value = |label: &str| {
+            let quoted = said.split(',').find_map(|pair| pair.strip_prefix(label)?.strip_prefix("=\""))?;
+            Some(quoted.strip_suffix('"')?.to_owned())
+        };
+        let values: Option<Vec<String>> = labels.iter().map(|label| value(label)).collect();
+        Some((values?.try_into().ok()?, count.trim().parse().ok()?))
+    })
+}
+
+fn since<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let more = after.iter().map(|(key, count)| (key, count - before.get(key).copied().unwrap_or_default()));
+    more.filter(|(_, more)| *more > 0).map(|(key, more)| (key.clone(), more)).collect()
 }
 
 #[cfg(test)]
@@ -160,9 +208,11 @@ mod tests {
     #[test]
     fn requests_are_counted_from_what_prometheus_reads() {
         let text = "# HELP x\npawl_requests_total{machine=\"workflow\",method=\"PATCH\",code=\"200\"} 7\n\
-                    pawl_requests_total{machine=\"workflow\",method=\"GET\",code=\"200\"} 3\npawl_leader 1\n";
+                    pawl_requests_total{machine=\"workflow\",method=\"GET\",code=\"200\"} 3\n\
+                    pawl_reconciles_total{machine=\"workflow\",outcome=\"quiet\"} 4\npawl_leader 1\n";
         let done = Done::read(text);
         assert_eq!((done.writes(), done.reads()), (7, 3));
+        assert_eq!(done.looks.get(&("workflow".to_owned(), "quiet".to_owned())), Some(&4));
         let later = Done::read(&text.replace("} 7", "} 9"));
         assert_eq!((later.since(&done).writes(), later.since(&done).reads()), (2, 0));
     }

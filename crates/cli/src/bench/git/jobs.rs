@@ -11,44 +11,42 @@ use kube::runtime::watcher;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::stage::NAMESPACE;
-
 /// Who a Job's `managedBy` names, so that a cluster's own controller leaves it to us.
 pub(super) const MANAGER: &str = "pawl.dev/bench";
 
 /// Ends Jobs until it is dropped.
 #[derive(Debug)]
-pub(super) struct Ender {
+pub(in crate::bench) struct Ender {
     ends: Arc<Mutex<Ends>>,
     watching: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
 struct Ends {
-    /// When each Workflow's Job was said to have ended, by the Workflow's UID.
+    /// When each Job was said to have ended, by the UID of whose it is.
     at: BTreeMap<String, Timestamp>,
     acknowledged: usize,
     problem: Option<String>,
 }
 
 impl Ender {
-    pub(super) fn start(client: kube::Client) -> Self {
+    pub(in crate::bench) fn start(client: kube::Client, namespace: &str) -> Self {
         let ends: Arc<Mutex<Ends>> = Arc::default();
-        let watching = tokio::spawn(watch(client, Arc::clone(&ends)));
+        let watching = tokio::spawn(watch(Api::namespaced(client, namespace), Arc::clone(&ends)));
         Self { ends, watching }
     }
 
     /// How many have ended so far.
-    pub(super) fn ended(&self) -> usize {
+    pub(in crate::bench) fn ended(&self) -> usize {
         lock(&self.ends).acknowledged
     }
 
-    pub(super) fn all(&self) -> BTreeMap<String, Timestamp> {
+    pub(in crate::bench) fn all(&self) -> BTreeMap<String, Timestamp> {
         lock(&self.ends).at.clone()
     }
 
     /// What went wrong last, for a message.
-    pub(super) fn problem(&self) -> String {
+    pub(in crate::bench) fn problem(&self) -> String {
         lock(&self.ends).problem.as_ref().map(|problem| format!("; {problem}")).unwrap_or_default()
     }
 }
@@ -59,8 +57,7 @@ impl Drop for Ender {
     }
 }
 
-async fn watch(client: kube::Client, ends: Arc<Mutex<Ends>>) {
-    let api: Api<Job> = Api::namespaced(client, NAMESPACE);
+async fn watch(api: Api<Job>, ends: Arc<Mutex<Ends>>) {
     let mut events = std::pin::pin!(watcher(api.clone(), watcher::Config::default()));
     loop {
         let job = match events.try_next().await {

@@ -1,16 +1,18 @@
 //! `pawl bench git`: how fast does a push become concluded check runs, and what does that cost?
 //!
 //! ```text
-//!  this process                                        its child
-//!  ┌───────────────────────────────────────────┐       ┌────────────────────────────┐
-//!  │ API server, storage and what a cluster     │ ◀─TLS─│ the controllers of all      │
-//!  │ brings, as `pawl up` has them              │       │ doors, and nothing else     │
-//!  │ a GitHub (the fake), on loopback           │ ◀─────│                             │
-//!  │ whoever ends Jobs as soon as they may run  │       └────────────────────────────┘
-//!  └───────────────────────────────────────────┘
+//!  first                                               then
+//!  this process            its child                   this process                 its child
+//!  ┌───────────────────┐   ┌──────────────────┐        ┌────────────────────┐       ┌──────────────────┐
+//!  │ a GitHub (fake)   │ ◀─│ `pawl up`: server │        │ API server, what a │ ◀─TLS─│ the controllers  │
+//!  │ who ends Jobs     │ ─▶│ and controllers  │        │ cluster brings, and│       │ of all doors, and│
+//!  └───────────────────┘   └──────────────────┘        │ all on the left    │ ◀─────│ nothing else     │
+//!                                                      └────────────────────┘       └──────────────────┘
+//!  how fast, how soon                                  writes, calls, CPU, memory, rest, restart
 //! ```
-//! So what `/proc` says of the child is the controllers alone: neither the server nor GitHub nor Jobs. Their writes are
-//! counted by themselves, for each request of a plan; calls to GitHub are counted where they arrive.
+//! So the speed is that of what people run, and what `/proc` says of the second child is the controllers alone: neither the
+//! server nor GitHub nor Jobs. Their writes are counted by themselves, for each request of a plan; calls to GitHub are
+//! counted where they arrive. Against another API server there is only the second part.
 //!
 //! | file | question |
 //! |---|---|
@@ -20,9 +22,9 @@
 //! | `outcome` | how are the figures told, and against which budgets? |
 
 pub(super) mod controllers;
-mod jobs;
+pub(super) mod jobs;
 mod outcome;
-mod stage;
+pub(super) mod stage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ use self::jobs::Ender;
 use self::outcome::{Load, Outcome, Quiet};
 use self::stage::Stage;
 use super::report::Latency;
+use crate::stop::Stop;
 use crate::terminal::Say;
 
 #[derive(Debug, clap::Args)]
@@ -82,9 +85,16 @@ const AT_REST_AFTER: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let stopping = crate::stop::requested()?;
-    let stage = Stage::set(args, stopping.clone()).await?;
+    let up = match &args.kubeconfig {
+        None => tokio::select! {
+            load = on_up(args, stopping.clone()) => Some(load?),
+            () = stopping.clone().wait() => bail!("interrupted"),
+        },
+        Some(_) => None,
+    };
+    let stage = Stage::set(args.kubeconfig.as_deref(), stopping.clone()).await?;
     let measured = tokio::select! {
-        measured = measure(args, &stage) => measured,
+        measured = measure(args, &stage, up) => measured,
         () = stopping.wait() => Err(anyhow::anyhow!("interrupted")),
     };
     let removed = stage.clear().await;
@@ -98,11 +108,26 @@ pub(super) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(args: &Args, stage: &Stage) -> anyhow::Result<Outcome> {
+/// The same load on `pawl up`.
+async fn on_up(args: &Args, stopping: Stop) -> anyhow::Result<Load> {
+    let directory = tempfile::tempdir().context("make a directory for the server's data")?;
+    let up = Controllers::up(directory.path()).await?;
+    let stage = Stage::set(Some(&directory.path().join("kubeconfig")), stopping).await?;
+    stage.introduce(args).await?;
+    at_rest(&stage, &up).await?;
+    let ender = Ender::start(stage.client(), stage::NAMESPACE);
+    let load = push(args, &stage, &up, &ender).await?;
+    drop(ender);
+    stage.leave();
+    up.kill().await?;
+    Ok(load)
+}
+
+async fn measure(args: &Args, stage: &Stage, up: Option<Load>) -> anyhow::Result<Outcome> {
     let controllers = Controllers::start(stage.kubeconfig()).await?;
     stage.introduce(args).await?;
     at_rest(stage, &controllers).await?;
-    let ender = Ender::start(stage.client());
+    let ender = Ender::start(stage.client(), stage::NAMESPACE);
     let load = push(args, stage, &controllers, &ender).await?;
     let idle = rest(stage, &controllers, Duration::from_secs(args.idle)).await?;
     let peak_bytes = controllers.usage()?.peak_bytes;
@@ -119,7 +144,7 @@ async fn measure(args: &Args, stage: &Stage) -> anyhow::Result<Outcome> {
         calls: stage.github.requests() - before,
     };
     controllers.stop().await?;
-    Ok(Outcome { on: stage.told(), args: args.told(), load, idle, restart, ready, peak_bytes })
+    Ok(Outcome { on: stage.told(), args: args.told(), up, load, idle, restart, ready, peak_bytes })
 }
 
 /// Pushes all branches, tells the Repository once, and waits for the last check to conclude.

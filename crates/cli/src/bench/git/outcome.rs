@@ -17,7 +17,8 @@ const MAX_CONCLUDE_MS: f64 = 250.0;
 const MAX_PEAK_MB: f64 = 40.0;
 
 /// How it was counted, for whoever reads only the figures.
-const HOW: &str = "controllers in a process of their own, over TLS; CPU and memory as /proc tells them of that process; \
+const HOW: &str = "Workflows/s and the time to conclude on `pawl up`, if no other API server is named; all else with the \
+                   controllers in a process of their own, over TLS: CPU and memory as /proc tells them of that process, \
                    writes as its own counters tell them, Events and locks included, failed ones too; GitHub calls where \
                    they arrive; Jobs are marked complete as soon as they may run, and the time to conclude starts before \
                    that request is sent";
@@ -27,6 +28,8 @@ pub(super) struct Outcome {
     /// Which API server it was.
     pub(super) on: String,
     pub(super) args: String,
+    /// The same load on `pawl up`, where that was measured.
+    pub(super) up: Option<Load>,
     pub(super) load: Load,
     pub(super) idle: Quiet,
     /// After a new start, with everything finished.
@@ -79,7 +82,8 @@ impl super::Args {
 
 impl Outcome {
     fn lines(&self) -> Vec<Line> {
-        let Load { workflows, took, requests, calls, cpu_seconds, conclude } = &self.load;
+        let Load { workflows, requests, calls, cpu_seconds, .. } = &self.load;
+        let Load { took, conclude, .. } = self.up.as_ref().unwrap_or(&self.load);
         let each = |count: f64| count / (*workflows).max(1) as f64;
         let most = |name, key, value, budget| Line { name, key, value, budget, at_least: false };
         let rate = *workflows as f64 / took.as_secs_f64().max(f64::EPSILON);
@@ -122,18 +126,29 @@ impl Outcome {
                 (if line.at_least { "≥" } else { "≤" }, if line.holds() { "" } else { "  missed" });
             say.line(&format!("{:<30} {:>8.2}  {sign} {}{verdict}", line.name, line.value, line.budget));
         }
-        let conclude = self.load.conclude.p50.as_secs_f64() * 1000.0;
+        let fast = self.up.as_ref().unwrap_or(&self.load);
+        let conclude = fast.conclude.p50.as_secs_f64() * 1000.0;
         let reads = self.load.requests.reads() as f64 / self.load.workflows.max(1) as f64;
         say.line(&format!("{:<30} {conclude:>8.2}", "ms to conclude, p50"));
         say.line(&format!("{:<30} {reads:>8.2}", "API reads per Workflow"));
-        say.line(&format!("{:<30} {:>8.2}", "seconds", self.load.took.as_secs_f64()));
+        say.line(&format!("{:<30} {:>8.2}", "seconds", fast.took.as_secs_f64()));
+        if let Some(up) = &self.up {
+            let each = up.cpu_seconds * 1000.0 / up.workflows.max(1) as f64;
+            say.line(&format!("{:<30} {each:>8.2}", "CPU ms of pawl up, all of it"));
+            let rate = self.load.workflows as f64 / self.load.took.as_secs_f64().max(f64::EPSILON);
+            say.line(&format!("{:<30} {rate:>8.2}", "Workflows/s, two processes"));
+        }
         say.line(&format!("{:<30} {:>8.0}", "ms to start again", self.ready.as_secs_f64() * 1000.0));
-        for ((machine, method, code), count) in &self.load.requests.0 {
+        for ((machine, method, code), count) in &self.load.requests.requests {
             say.line(&format!("  {machine:<20} {method:<7} {code:<4} {count:>7}"));
+        }
+        for ((machine, outcome), count) in &self.load.requests.looks {
+            say.line(&format!("  {machine:<20} looks {outcome:<6} {count:>7}"));
         }
     }
 
     pub(super) fn to_json(&self) -> Value {
+        let fast = self.up.as_ref().unwrap_or(&self.load);
         let figures = self.lines().into_iter().map(|line| {
             let figure = json!({"value": line.value, "budget": line.budget, "atLeast": line.at_least,
                 "holds": line.holds()});
@@ -142,20 +157,32 @@ impl Outcome {
         let requests: Vec<Value> = self
             .load
             .requests
-            .0
+            .requests
             .iter()
             .map(|((machine, method, code), count)| {
                 json!({"machine": machine, "method": method, "code": code, "count": count})
             })
             .collect();
+        let looks: Vec<Value> = self
+            .load
+            .requests
+            .looks
+            .iter()
+            .map(
+                |((machine, outcome), count)| json!({"machine": machine, "outcome": outcome, "count": count}),
+            )
+            .collect();
         json!({
             "on": self.on, "what": self.args, "how": HOW,
             "figures": figures.collect::<serde_json::Map<String, Value>>(),
-            "seconds": self.load.took.as_secs_f64(),
-            "concludeP50Ms": self.load.conclude.p50.as_secs_f64() * 1000.0,
+            "seconds": fast.took.as_secs_f64(),
+            "concludeP50Ms": fast.conclude.p50.as_secs_f64() * 1000.0,
+            "secondsOfTwoProcesses": self.load.took.as_secs_f64(),
+            "cpuSecondsOfUp": self.up.as_ref().map(|up| up.cpu_seconds),
             "readyAgainMs": self.ready.as_secs_f64() * 1000.0,
             "watchedSeconds": self.idle.seconds.as_secs() + self.restart.seconds.as_secs(),
             "requests": requests,
+            "looks": looks,
         })
     }
 }

@@ -26,7 +26,7 @@ use crate::up::{make_namespace, plane::Plane};
 /// Where everything happens.
 pub(super) const NAMESPACE: &str = "pawl-bench-git";
 /// Where the locks are.
-pub(super) const SYSTEM: &str = "pawl-bench-git-system";
+pub(in crate::bench) const SYSTEM: &str = "pawl-bench-git-system";
 
 const REPOSITORY: &str = "infra";
 const SECRET: Kind = Kind::of("", "v1", "Secret", "secrets", true);
@@ -53,7 +53,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) async fn set(args: &super::Args, stopping: Stop) -> anyhow::Result<Self> {
+    /// On the API server of a kubeconfig, or on one of its own.
+    pub(super) async fn set(kubeconfig: Option<&Path>, stopping: Stop) -> anyhow::Result<Self> {
         let github = Fake::new(Arc::new(SystemClock));
         github.set_rate_limit(RATE_LIMIT);
         let repo = github.create(&format!("acme/{REPOSITORY}"));
@@ -66,8 +67,8 @@ impl Stage {
                 tracing::error!(%error, "the fake GitHub ended");
             }
         })];
-        let (client, kubeconfig, embedded) = match &args.kubeconfig {
-            Some(file) => (cluster::for_controllers(Some(file)).await?, file.clone(), None),
+        let (client, kubeconfig, embedded) = match kubeconfig {
+            Some(file) => (cluster::for_controllers(Some(file)).await?, file.to_owned(), None),
             None => {
                 let directory = tempfile::tempdir().context("make a directory for the server's data")?;
                 let plane = Plane::open(directory.path(), ([127, 0, 0, 1], 0).into(), None).await?;
@@ -147,10 +148,15 @@ impl Stage {
     /// Takes all of it away; an embedded server goes with its data.
     pub(super) async fn clear(self) -> anyhow::Result<()> {
         let cleared = if self.embedded.is_some() { Ok(()) } else { self.clear_cluster().await };
+        self.leave();
+        cleared
+    }
+
+    /// Ends what serves it; what is on a server that goes too needs no removal.
+    pub(super) fn leave(self) {
         for task in &self.tasks {
             task.abort();
         }
-        cleared
     }
 
     /// Finalizers are the controllers', so they run once more.

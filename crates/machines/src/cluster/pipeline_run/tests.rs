@@ -471,6 +471,7 @@ fn a_pipeline_and_tasks_are_found_by_name_and_kept_as_they_were() {
     assert_eq!(run.reason(), "Succeeded", "{:?}", run.condition());
     let task_run = run.task_run("a").unwrap();
     assert_eq!(task_run["metadata"]["labels"]["tekton.dev/pipeline"], "p");
+    assert_eq!(run.raw()["metadata"]["labels"]["tekton.dev/pipeline"], "p", "and the run is found by it too");
     let pod = run.cluster.get(&POD, &Key::new(Some("n"), "r-a-pod")).unwrap();
     assert_eq!(pod["spec"]["containers"][0]["args"], json!(["1"]));
     assert_eq!(pod["metadata"]["labels"]["tekton.dev/task"], "t");
@@ -535,7 +536,7 @@ fn i1_a_repeated_decision_makes_the_same_task_runs() {
     let me = run.cluster.world.get(&PIPELINE_RUN, &run.key).unwrap();
     let [first, second] = [0, 1].map(|_| run.cluster.plan(&run.machines[0], &me).steps);
     assert_eq!(first, second);
-    assert_eq!(first.len(), 2);
+    assert_eq!(first.iter().filter(|step| matches!(step, Step::Create { .. })).count(), 2);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use pawl_api::meta::reference::NamedRef;
 use serde_json::{Map, Value as Json, json};
 
 use super::schema::{Library, violations};
-use super::{Blueprint, Fault, ImportDefinition, Problem, What, yaml};
+use super::{Blueprint, Fault, ImportDefinition, Problem, What};
+use crate::yaml;
 
 /// What an Installation brings, by the names of the blueprint.
 #[derive(Clone, Debug, Default, PartialEq)]

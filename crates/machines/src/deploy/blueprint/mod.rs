@@ -15,7 +15,6 @@ mod reading;
 mod render;
 mod schema;
 pub mod template;
-pub(in crate::deploy) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +29,8 @@ pub use render::{ExportInputs, ExportedTarget, Exports};
 
 use reading::Reading;
 use template::Template;
+
+use crate::yaml;
 
 /// Why a blueprint cannot be used, or not with these imports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

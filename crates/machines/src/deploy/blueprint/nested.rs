@@ -8,8 +8,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::imports::{ImportedTargets, Imports};
 use super::reading::Reading;
-use super::{Blueprint, Checked, Problem, What, yaml};
+use super::{Blueprint, Checked, Problem, What};
 use crate::dag;
+use crate::yaml;
 
 /// A child Installation as the blueprint wants it.
 #[derive(Clone, Debug, PartialEq)]

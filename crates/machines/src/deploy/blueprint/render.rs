@@ -10,8 +10,9 @@ use serde_json::{Map, Value as Json, json};
 use super::imports::{ImportedTargets, Imports};
 use super::reading::Reading;
 use super::template::{Options, Template};
-use super::{Blueprint, Checked, Fault, Problem, What, yaml};
+use super::{Blueprint, Checked, Fault, Problem, What};
 use crate::dag;
+use crate::yaml;
 
 /// What export templates see.
 #[derive(Clone, Debug, Default, PartialEq)]

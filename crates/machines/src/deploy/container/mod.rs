@@ -25,7 +25,6 @@ use serde_json::{Map, Value, json};
 
 pub use self::manifests::out;
 use self::manifests::{Config, MAIN};
-use super::blueprint::yaml;
 use super::deploy_item::{Come, Observed, Work};
 use super::item_job::Flow;
 use crate::git::job_template;
@@ -33,6 +32,7 @@ use crate::lock::reaper::is_finished;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Part, Propagation, Step, Waiting};
 use crate::view::View;
+use crate::yaml;
 
 /// What an item of this deployer depends on.
 #[derive(Debug)]

@@ -44,6 +44,39 @@ fn a_job_is_picked_up_worked_on_and_ended_in_one_write() {
 }
 
 #[test]
+fn keys_of_an_items_configuration_that_nobody_reads_are_told_by_name() {
+    let mut case = alone(&json!({"delay": "1s", "dealy": "2s", "exports": {}}));
+    let status = run(&mut case);
+    let told = "not known, and passed over: spec.config.dealy, spec.config.exports";
+    let said = |status: &Value| {
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one["type"] == "KeysIgnored").map(|one| one["message"].clone())
+    };
+    assert_eq!(said(&status), Some(json!(told)));
+    let warned = |case: &Case| {
+        case.cluster.events.iter().filter(|(_, why, what)| why == "KeysIgnored" && what == told).count()
+    };
+    assert_eq!(warned(&case), 1);
+    case.wait(Duration::from_secs(1));
+    assert_eq!(item(&case).unwrap()["status"]["phase"], "Succeeded", "it hinders nothing");
+    case.cluster.edit(&KIND, &key("i"), &json!({"spec": {"config": {"dealy": null, "exports": null}}}));
+    assert_eq!(said(&run(&mut case)), None);
+    assert_eq!(warned(&case), 1, "what was put right is told no more");
+}
+
+#[test]
+fn every_phase_of_an_item_is_told() {
+    let mut case = alone(&json!({"delay": "1s"}));
+    run(&mut case);
+    case.wait(Duration::from_secs(1));
+    case.cluster.delete(&KIND, &key("i"), "Background");
+    case.settle().wait(Duration::from_secs(1));
+    assert_eq!(item(&case), None);
+    let told: Vec<&str> = case.cluster.events.iter().map(|(_, reason, _)| reason.as_str()).collect();
+    assert_eq!(told, ["PickedUp", "Progressing", "Succeeded", "PickedUp", "Progressing", "Uninstalled"]);
+}
+
+#[test]
 fn an_item_that_nobody_serves_is_left_alone() {
     let mut case = Case::empty();
     case.cluster.put(json!({"kind": "DeployItem", "metadata": {"name": "i"}, "spec": {"type": "other"},

@@ -16,9 +16,10 @@ use pawl_api::meta::names;
 use pawl_api::meta::reference::{KeyRef, NamedRef};
 use serde_json::{Map, Value, json};
 
-use crate::deploy::blueprint::{Blueprint, ImportedTarget, ImportedTargets, Imports, Sort, indexed, yaml};
+use crate::deploy::blueprint::{Blueprint, ImportedTarget, ImportedTargets, Imports, Sort, indexed};
 use crate::object::{Key, Object};
 use crate::view::{View, group_of};
+use crate::yaml;
 
 /// Installations within Installations. People nest two or three; a blueprint that renders itself would never end.
 pub(super) const MAX_DEPTH: usize = 8;

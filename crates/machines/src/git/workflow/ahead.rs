@@ -4,6 +4,7 @@
 //! Everything is read from the objects themselves (I11): the Workflows of a Branch by its UID, the Branches of a
 //! Repository by its UID, and those that run by their locks.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pawl_api::git::{
@@ -14,7 +15,8 @@ use pawl_api::meta::{Phase, Reason};
 
 use crate::git::Guards;
 use crate::lock::Place;
-use crate::object::{Key, Object, Reference};
+use crate::machine::Line;
+use crate::object::{Key, Object, Reference, Spot};
 use crate::view::View;
 
 /// What stands before a Workflow.
@@ -171,7 +173,7 @@ pub(super) fn has_not_started(workflow: &Workflow) -> bool {
 }
 
 /// Whether it waits for one of the Repository's places, or has not yet said what it waits for.
-pub(super) fn is_queued(workflow: &Workflow) -> bool {
+fn is_queued(workflow: &Workflow) -> bool {
     let status = workflow.status.as_ref();
     let reason = status.and_then(|status| status.reason.as_deref());
     has_not_started(workflow) && reason.is_none_or(|reason| reason == Reason::Queued.as_str())
@@ -237,22 +239,36 @@ fn earlier(
 
 /// How many wait before this one, and one more.
 fn number(view: &dyn View, repository: &Object, me: &Object, sequence: Option<i64>) -> usize {
-    let mine = Place::of(me, sequence);
-    let before = |(place, object): &(Place, Arc<Object>)| *place < mine && object.uid() != me.uid();
-    queued(view, repository.uid()).filter(before).count() + 1
+    let mine = Spot::of(me);
+    let before = view.owned(&branch::KIND, repository.uid()).into_iter().map(|branch| {
+        let in_line = |before| view.count_in_line(&workflow::KIND, &QUEUED, branch.uid(), before);
+        match sequence_of(&branch).cmp(&sequence) {
+            Ordering::Less => in_line(None),
+            Ordering::Equal => in_line(Some(&mine)),
+            Ordering::Greater => 0,
+        }
+    });
+    before.sum::<usize>() + 1
 }
 
-/// Everything of a Repository that waits for a place, with its place in the order.
-pub(super) fn queued<'a>(
-    view: &'a dyn View,
-    repository_uid: &str,
-) -> impl Iterator<Item = (Place, Arc<Object>)> + 'a {
-    view.owned(&branch::KIND, repository_uid).into_iter().flat_map(move |branch| {
-        let sequence = branch.parse::<Branch>().ok().and_then(|branch| branch.spec.sequence);
-        let workflows = view.owned(&workflow::KIND, branch.uid()).into_iter();
-        let queued = workflows.filter(|object| {
-            !object.is_deleting() && object.parse::<Workflow>().is_ok_and(|workflow| is_queued(&workflow))
-        });
-        queued.map(move |object| (Place::of(&object, sequence), object))
-    })
+/// The first of a Repository that waits for a place.
+pub(super) fn next_queued(view: &dyn View, repository_uid: &str) -> Option<Arc<Object>> {
+    let branches = view.owned(&branch::KIND, repository_uid).into_iter();
+    let first = branches.filter_map(|branch| {
+        let object = view.first_in_line(&workflow::KIND, &QUEUED, branch.uid())?;
+        Some((Place::of(&object, sequence_of(&branch)), object))
+    });
+    first.min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, object)| object)
 }
+
+fn sequence_of(branch: &Object) -> Option<i64> {
+    branch.parse::<Branch>().ok().and_then(|branch| branch.spec.sequence)
+}
+
+/// The Workflows of each Branch that wait for a place.
+pub(super) static QUEUED: Line = Line {
+    name: "queued",
+    stands: |object| {
+        !object.is_deleting() && object.parse::<Workflow>().is_ok_and(|workflow| is_queued(&workflow))
+    },
+};

@@ -11,7 +11,7 @@ use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflo
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
-use super::ahead::{commits, has_not_started, is_evaluated, queued, workflows_of};
+use super::ahead::{commits, has_not_started, is_evaluated, next_queued, workflows_of};
 use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::git::account;
@@ -169,9 +169,7 @@ fn for_a_place(repository_uid: &str, view: &dyn View) -> Vec<Key> {
     let mut keys: Vec<Key> = held.filter(waits).collect();
     let limit = usize::try_from(typed.spec.max_concurrent).unwrap_or_default();
     if occupied(view, repository_uid).len() < limit {
-        keys.extend(
-            queued(view, repository_uid).min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, object)| object.key()),
-        );
+        keys.extend(next_queued(view, repository_uid).map(|object| object.key()));
     }
     keys
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use pawl_api::meta::{Reason, names};
 use pawl_api::remedy::{
-    RemediationPhase, RemediationRequestStatus, annotations, finalizers, labels, workflow_execution,
+    RemediationPhase, RemediationRequestStatus, annotations, finalizers, kubernetes_execution, labels,
+    workflow_execution,
 };
 use serde_json::json;
 
 use super::report::Report;
-use super::steps::{Standing, Stepped};
+use super::rollback::{self, Rollback};
+use super::steps::Stepped;
 use super::{Observed, later};
 use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
 
@@ -20,7 +22,10 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
 /// It stays as it ended. What was still running is cancelled, also where that was lost, and its end is told; after its
 /// retention it goes.
 pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<RemediationRequestStatus> {
-    let stop = cancel(observed, "the RemediationRequest is over");
+    let mut stop = cancel(observed, "the RemediationRequest is over");
+    if report.status.overall_phase == Some(RemediationPhase::Completed) {
+        stop.extend(rollback::finalize(observed));
+    }
     if !stop.is_empty() {
         return Plan { steps: stop, ..Plan::rest() };
     }
@@ -88,12 +93,14 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
     }
     if children.is_empty() {
         // A cache is no proof that there is none.
-        plan = plan.then(Step::ConfirmNone {
-            kind: workflow_execution::KIND,
-            namespace: observed.me.namespace().map(str::to_owned),
-            label: labels::REMEDIATION_REQUEST,
-            value: names::label_value(observed.me.name()),
-        });
+        for kind in [workflow_execution::KIND, kubernetes_execution::KIND] {
+            plan = plan.then(Step::ConfirmNone {
+                kind,
+                namespace: observed.me.namespace().map(str::to_owned),
+                label: labels::REMEDIATION_REQUEST,
+                value: names::label_value(observed.me.name()),
+            });
+        }
     } else {
         let message = format!("{} executions are still there; the request goes without them", children.len());
         plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
@@ -103,9 +110,12 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
 
 /// Asks what runs to stop, once, if it is still as it was seen: the cache of executions may lag behind the request's own.
 fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
-    let going = observed.steps.iter().filter(|step| step.standing == Standing::Going);
-    let children = going.filter_map(|step| step.child.as_ref()).map(|(object, _)| object);
+    let going = observed.steps.iter().filter(|step| step.is_going());
+    let children = going.filter_map(|step| step.child.as_ref()).map(|child| &child.object);
+    let rollbacks =
+        observed.rollbacks.iter().filter(|rollback| rollback.is_going()).filter_map(Rollback::object);
     children
+        .chain(rollbacks)
         .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())
         .map(|child| Step::Patch {
             target: child.reference(),

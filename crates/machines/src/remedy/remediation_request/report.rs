@@ -5,13 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::reference::ObjectRef;
 use pawl_api::meta::{NewCondition, Phase, Reason, condition, text};
 use pawl_api::remedy::remediation_request::{
-    NOT_STARTED, RollbackStrategy, SUCCEEDED, StepStatus, child_name,
+    NOT_STARTED, RollbackStrategy, SUCCEEDED, Step as PlanStep, StepStatus, child_name,
 };
 use pawl_api::remedy::{
-    RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase, workflow_execution,
+    KubernetesExecutionPhase, RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase,
+    kubernetes_execution,
 };
 
-use super::steps::{Standing, Stepped};
+use super::rollback::{self, Course};
+use super::steps::{Child, Standing, Stepped, Typed, kind_of};
 use super::{Observed, beside, later};
 use crate::object::Reference;
 use crate::plan::{Note, Plan, Step};
@@ -57,19 +59,24 @@ impl<'a> Report<'a> {
     pub(super) fn overdue(&self) -> Option<(String, Timestamp)> {
         let whole = self.status.deadline.as_ref().map(|at| ("the request".to_owned(), at.0));
         let going = self.observed.steps.iter().zip(&self.status.steps);
-        let steps =
-            going.filter(|(step, _)| step.standing == Standing::Going).filter_map(|(step, status)| {
-                status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
-            });
+        let steps = going.filter(|(step, _)| step.is_going()).filter_map(|(step, status)| {
+            status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
+        });
         whole.into_iter().chain(steps).find(|(_, at)| *at <= self.now)
     }
 
     /// A step's execution is made in this plan.
     pub(super) fn started(&mut self, at: usize, observed: &Observed, attempt: i32) {
-        let limit = later(self.now, observed.request.spec.timeouts.executing.get());
+        let Some(step) = observed.steps.iter().nth(at) else { return };
+        let limit = later(self.now, patience(observed, &step.step));
         let me = &observed.me;
         let Some(status) = self.status.steps.get_mut(at) else { return };
-        let kind = workflow_execution::KIND;
+        let kind = kind_of(&step.step);
+        let phase = if step.step.action.is_some() {
+            KubernetesExecutionPhase::Validating.as_str()
+        } else {
+            WorkflowExecutionPhase::Pending.as_str()
+        };
         *status = StepStatus {
             name: status.name.clone(),
             child_ref: Some(ObjectRef {
@@ -79,7 +86,7 @@ impl<'a> Report<'a> {
                 name: child_name(me.name(), me.uid(), &status.name, attempt),
                 uid: None,
             }),
-            phase: WorkflowExecutionPhase::Pending.as_str().to_owned(),
+            phase: phase.to_owned(),
             attempt,
             started_at: Some(Time(self.now)),
             deadline: Some(Time(limit)),
@@ -95,21 +102,22 @@ impl<'a> Report<'a> {
         let observed = self.observed;
         let starting = !plan.steps.is_empty();
         let any = |wanted: fn(&Standing) -> bool| observed.steps.iter().any(|step| wanted(&step.standing));
-        let going = starting || any(|standing| *standing == Standing::Going);
+        let approving = any(|standing| *standing == Standing::Approving);
+        let going = starting || approving || any(|standing| *standing == Standing::Going);
         let failed = observed.steps.iter().find_map(|step| match &step.standing {
             Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
             Standing::Waiting
             | Standing::Ready
             | Standing::Going
+            | Standing::Approving
             | Standing::Done
             | Standing::Blocked { .. } => None,
         });
         if let Some((step, reason, message, review)) = failed.filter(|_| !going) {
             let told = format!("step {}: {reason}: {message}", step.step.name);
-            self.status.requires_manual_review |= review;
             let gone = confirm_gone(observed, step);
-            let mut plan = self.fails(Reason::StepFailed, &told);
-            plan.steps.extend(gone);
+            let mut plan = self.takes_back(&told, review);
+            plan.steps.splice(0..0, gone);
             return plan;
         }
         if observed.steps.iter().all(|step| step.standing == Standing::Done) {
@@ -124,6 +132,7 @@ impl<'a> Report<'a> {
             Standing::Waiting
             | Standing::Ready
             | Standing::Going
+            | Standing::Approving
             | Standing::Done
             | Standing::Failed { .. } => None,
         });
@@ -153,22 +162,99 @@ impl<'a> Report<'a> {
                     plan = plan.wake_at(until);
                 }
                 let (done, all) = (count_done(observed), observed.steps.iter().count());
-                self.says(
-                    RemediationPhase::Executing,
-                    Reason::Progressing,
-                    &format!("{done} of {all} steps are done"),
-                );
+                let message = format!("{done} of {all} steps are done");
+                // The first word is that it executes; a step that waits for people has been started.
+                if approving && self.status.overall_phase.is_some() {
+                    let waiting: Vec<String> = observed
+                        .steps
+                        .iter()
+                        .filter(|step| step.standing == Standing::Approving)
+                        .filter_map(|step| Some(format!("ke/{}", step.child.as_ref()?.object.name())))
+                        .collect();
+                    let message = format!("{message}; waits for approval of {}", waiting.join(", "));
+                    self.says(RemediationPhase::AwaitingApproval, Reason::ApprovalRequired, &message);
+                } else {
+                    self.says(RemediationPhase::Executing, Reason::Progressing, &message);
+                }
                 plan.status(self.status)
             }
         }
     }
 
     fn completes(mut self) -> Plan<RemediationRequestStatus> {
+        if self.observed.request.spec.dry_run {
+            return self.dry_run();
+        }
         self.status.outcome = Some("Success".to_owned());
         let target = self.status.target.clone().unwrap_or_default();
         let message = format!("all steps on {target} are done");
-        self.ends(RemediationPhase::Completed, Reason::Completed, &message)
-            .note(Note::normal(Reason::RemediationCompleted, message))
+        let finalize = rollback::finalize(self.observed);
+        let mut plan = self
+            .ends(RemediationPhase::Completed, Reason::Completed, &message)
+            .note(Note::normal(Reason::RemediationCompleted, message));
+        plan.steps = finalize;
+        plan
+    }
+
+    /// A step failed and nothing runs: what was done is taken back first, where that is asked for.
+    fn takes_back(mut self, why: &str, review: bool) -> Plan<RemediationRequestStatus> {
+        match rollback::course(self.observed) {
+            Course::Over => {
+                let undone: Vec<&str> = self
+                    .observed
+                    .rollbacks
+                    .iter()
+                    .filter(|rollback| rollback.is_begun())
+                    .map(|rollback| rollback.step.as_str())
+                    .collect();
+                // What was taken back as a whole needs nobody's look.
+                self.status.requires_manual_review |= review && undone.is_empty();
+                let told = if undone.is_empty() {
+                    String::new()
+                } else {
+                    format!("; taken back: {}", undone.join(", "))
+                };
+                self.fails(Reason::StepFailed, &format!("{why}{told}"))
+            }
+            Course::Stuck(problem) => {
+                self.status.requires_manual_review = true;
+                let message = format!("{why}; {problem}");
+                self.fails(Reason::RollbackFailed, &message)
+                    .note(Note::warning(Reason::RollbackFailed, problem))
+            }
+            Course::Next { create, step, name } => {
+                self.rolls_back(&step, &name);
+                self.says(
+                    RemediationPhase::Executing,
+                    Reason::RollbackStarted,
+                    &format!("{why}; step {step} is taken back"),
+                );
+                Plan::step(create).note(rollback::note(&step)).status(self.status)
+            }
+            Course::Going { approving } => {
+                let (phase, reason) = if approving {
+                    (RemediationPhase::AwaitingApproval, Reason::ApprovalRequired)
+                } else {
+                    (RemediationPhase::Executing, Reason::RollbackStarted)
+                };
+                self.says(phase, reason, &format!("{why}; what was done is being taken back"));
+                Plan::rest().status(self.status)
+            }
+        }
+    }
+
+    fn rolls_back(&mut self, step: &str, name: &str) {
+        let me = &self.observed.me;
+        let kind = kubernetes_execution::KIND;
+        if let Some(status) = self.status.steps.iter_mut().find(|status| status.name == step) {
+            status.rollback_ref = Some(ObjectRef {
+                api_version: Some(kind.api_version()),
+                kind: Some(kind.kind.into_owned()),
+                namespace: me.namespace().map(str::to_owned),
+                name: name.to_owned(),
+                uid: None,
+            });
+        }
     }
 
     pub(super) fn dry_run(mut self) -> Plan<RemediationRequestStatus> {
@@ -192,7 +278,7 @@ impl<'a> Report<'a> {
             .observed
             .steps
             .iter()
-            .filter(|step| step.standing == Standing::Done)
+            .filter(|step| step.standing == Standing::Done && step.step.workflow.is_some())
             .map(|step| step.step.name.as_str())
             .collect();
         let mut plan = Plan::rest();
@@ -228,8 +314,7 @@ impl<'a> Report<'a> {
 
     fn deadlines(&self) -> impl Iterator<Item = Timestamp> + use<> {
         let steps = self.status.steps.iter().zip(self.observed.steps.iter());
-        let going =
-            steps.filter(|(status, step)| step.standing == Standing::Going || status.attempt > step.attempt);
+        let going = steps.filter(|(status, step)| step.is_going() || status.attempt > step.attempt);
         let all: Vec<Timestamp> = going
             .filter_map(|(status, _)| status.deadline.as_ref())
             .chain(&self.status.deadline)
@@ -262,7 +347,7 @@ impl<'a> Report<'a> {
 fn confirm_gone(observed: &Observed, step: &Stepped) -> Option<Step> {
     let me = &observed.me;
     let name = child_name(me.name(), me.uid(), &step.step.name, step.attempt);
-    let gone = Reference { kind: workflow_execution::KIND, key: beside(me, &name), uid: String::new() };
+    let gone = Reference { kind: kind_of(&step.step), key: beside(me, &name), uid: String::new() };
     step.child.is_none().then_some(Step::ConfirmGone(gone))
 }
 
@@ -271,9 +356,12 @@ fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
         Standing::Blocked { since, until, .. } => {
             Some((step.retried_at(*since, *until), step.step.name.clone()))
         }
-        Standing::Waiting | Standing::Ready | Standing::Going | Standing::Done | Standing::Failed { .. } => {
-            None
-        }
+        Standing::Waiting
+        | Standing::Ready
+        | Standing::Going
+        | Standing::Approving
+        | Standing::Done
+        | Standing::Failed { .. } => None,
     });
     blocked.min()
 }
@@ -290,7 +378,7 @@ fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatu
         attempt: step.attempt,
         ..StepStatus::default()
     });
-    let Some((object, typed)) = &step.child else {
+    let Some(Child { object, typed }) = &step.child else {
         status.phase = match &step.standing {
             Standing::Failed { reason, .. } => {
                 status.reason.clone_from(reason);
@@ -299,6 +387,7 @@ fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatu
             Standing::Waiting
             | Standing::Ready
             | Standing::Going
+            | Standing::Approving
             | Standing::Done
             | Standing::Blocked { .. } => NOT_STARTED.to_owned(),
         };
@@ -312,22 +401,45 @@ fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatu
         name: object.name().to_owned(),
         uid: Some(object.uid().to_owned()),
     });
-    let child = typed.as_ref().and_then(|typed| typed.status.as_ref());
-    let phase = child.and_then(|child| child.phase).unwrap_or(WorkflowExecutionPhase::Pending);
-    status.phase = phase.as_str().to_owned();
-    status.reason = child.and_then(|child| child.reason.clone()).unwrap_or_default();
-    status.completed_at = child.and_then(|child| child.completion_time.clone());
+    let (phase, reason, completed_at) = match typed {
+        Typed::Workflow(child) => {
+            let child = child.status.clone().unwrap_or_default();
+            let phase = child.phase.unwrap_or(WorkflowExecutionPhase::Pending).as_str();
+            (phase, child.reason, child.completion_time)
+        }
+        Typed::Action(child) => {
+            let child = child.status.clone().unwrap_or_default();
+            let phase = child.phase.unwrap_or(KubernetesExecutionPhase::Validating).as_str();
+            (phase, child.reason, child.completion_time)
+        }
+        Typed::Malformed => ("Malformed", None, None),
+    };
+    status.phase = phase.to_owned();
+    status.reason = reason.unwrap_or_default();
+    status.completed_at = completed_at;
     let made = object.meta().creation_timestamp.as_ref().map(|at| at.0);
     if let (None, Some(made)) = (&status.started_at, made) {
         status.started_at = Some(Time(made));
-        status.deadline = Some(Time(later(made, observed.request.spec.timeouts.executing.get())));
+        status.deadline = Some(Time(later(made, patience(observed, &step.step))));
     }
     status
 }
 
-fn would_run(step: &pawl_api::remedy::remediation_request::Step) -> String {
-    match &step.workflow {
-        Some(workflow) => format!("{}: workflow {}", step.name, workflow.workflow_ref.workflow_id),
-        None => format!("{}: an action", step.name),
+/// How long a step may take. What people are asked about may wait for them first.
+fn patience(observed: &Observed, step: &PlanStep) -> std::time::Duration {
+    let timeouts = &observed.request.spec.timeouts;
+    let approval = if step.action.is_some() { timeouts.approval.get() } else { std::time::Duration::ZERO };
+    timeouts.executing.get().saturating_add(approval)
+}
+
+fn would_run(step: &PlanStep) -> String {
+    match (&step.workflow, &step.action) {
+        (Some(workflow), _) => format!("{}: workflow {}", step.name, workflow.workflow_ref.workflow_id),
+        (None, Some(action)) => {
+            let target = action.parameters.target(action.action).and_then(Result::ok);
+            let on = target.map(|target| format!(" on {target}")).unwrap_or_default();
+            format!("{}: {}{on}", step.name, action.action)
+        }
+        (None, None) => format!("{}: nothing", step.name),
     }
 }

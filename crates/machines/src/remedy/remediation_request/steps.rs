@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pawl_api::meta::{Phase, Reason, Target};
+use pawl_api::meta::{Kind, Phase, Reason, Target};
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::remedy::remediation_request::{self, Step as PlanStep, child_name};
 use pawl_api::remedy::{
-    RemediationPhase, RemediationRequest, WorkflowExecution, WorkflowExecutionPhase, workflow_execution,
+    KubernetesExecution, KubernetesExecutionPhase, RemediationPhase, RemediationRequest, WorkflowExecution,
+    WorkflowExecutionPhase, kubernetes_execution, workflow_execution,
 };
 
 use super::{BUSY_RETRY, LONGEST_BUSY_RETRY, beside, later, phase_of, target_of};
@@ -33,10 +34,50 @@ pub(super) struct Stepped {
     /// The attempt that is the newest, from 1; 0 before there is one.
     pub(super) attempt: i32,
     /// Its execution.
-    pub(super) child: Option<(Arc<Object>, Option<Arc<WorkflowExecution>>)>,
+    pub(super) child: Option<Child>,
     pub(super) standing: Standing,
     /// Whether the lock of its target is free, and nobody who came earlier waits for it.
     free: bool,
+}
+
+/// The execution of a step.
+#[derive(Clone, Debug)]
+pub(super) struct Child {
+    pub(super) object: Arc<Object>,
+    pub(super) typed: Typed,
+}
+
+/// What kind of execution it is.
+#[derive(Clone, Debug)]
+pub(super) enum Typed {
+    Workflow(Arc<WorkflowExecution>),
+    Action(Arc<KubernetesExecution>),
+    /// It does not have the shape of its kind.
+    Malformed,
+}
+
+impl Child {
+    fn read(object: Arc<Object>) -> Self {
+        let typed = if *object.kind() == kubernetes_execution::KIND {
+            object.parse().map(Typed::Action)
+        } else {
+            object.parse().map(Typed::Workflow)
+        };
+        Self { typed: typed.unwrap_or(Typed::Malformed), object }
+    }
+
+    /// The action, where it is one.
+    pub(super) fn action(&self) -> Option<&Arc<KubernetesExecution>> {
+        match &self.typed {
+            Typed::Action(action) => Some(action),
+            Typed::Workflow(_) | Typed::Malformed => None,
+        }
+    }
+}
+
+/// The kind of the execution that a step leads to.
+pub(super) fn kind_of(step: &PlanStep) -> Kind {
+    if step.action.is_some() { kubernetes_execution::KIND } else { workflow_execution::KIND }
 }
 
 /// Where a step is.
@@ -47,6 +88,8 @@ pub(super) enum Standing {
     /// It may be started.
     Ready,
     Going,
+    /// People are asked about it.
+    Approving,
     Done,
     /// It was not run, and may be later.
     Blocked {
@@ -76,9 +119,13 @@ impl Steps {
             .map(|step| {
                 let attempt = newest_attempt(view, me, request, step);
                 let child = (attempt > 0).then(|| child_name(me.name(), me.uid(), &step.name, attempt));
-                let child = child.and_then(|name| view.get(&workflow_execution::KIND, &beside(me, &name)));
-                let child = child.map(|object| (Arc::clone(&object), object.parse().ok()));
-                let standing = of_child(attempt, child.as_ref());
+                let child =
+                    child.and_then(|name| view.get(&kind_of(step), &beside(me, &name))).map(Child::read);
+                let standing = match of_child(attempt, child.as_ref()) {
+                    // What a workflow would do can only be told.
+                    Standing::Ready if request.spec.dry_run && step.workflow.is_some() => Standing::Done,
+                    standing => standing,
+                };
                 let aim = step.workflow.as_ref().and_then(|workflow| target_of(workflow, target));
                 let busy = is_busy(&standing);
                 let free = busy && aim.is_some_and(|aim| is_our_turn(view, system_namespace, me, &aim));
@@ -97,7 +144,9 @@ impl Steps {
                 step.standing = Standing::Waiting;
             }
         }
-        Self { steps: stepped, children: view.owned(&workflow_execution::KIND, me.uid()) }
+        let mut children = view.owned(&workflow_execution::KIND, me.uid());
+        children.extend(view.owned(&kubernetes_execution::KIND, me.uid()));
+        Self { steps: stepped, children }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stepped> {
@@ -112,16 +161,29 @@ impl Steps {
 impl Stepped {
     /// Whether a person must look at what this step works on if it ends here.
     pub(super) fn needs_review(&self) -> bool {
-        let running = || {
-            let typed = self.child.as_ref().and_then(|(_, typed)| typed.as_ref());
-            let phase = typed.and_then(|typed| typed.status.as_ref()?.phase);
-            phase == Some(WorkflowExecutionPhase::Running)
+        let running = || match self.child.as_ref().map(|child| &child.typed) {
+            Some(Typed::Workflow(typed)) => {
+                typed.status.as_ref().and_then(|status| status.phase) == Some(WorkflowExecutionPhase::Running)
+            }
+            Some(Typed::Action(typed)) => {
+                typed.status.as_ref().is_some_and(|status| status.job_ref.is_some())
+            }
+            Some(Typed::Malformed) | None => false,
         };
         match &self.standing {
             Standing::Going => running(),
             Standing::Failed { review, .. } => *review,
-            Standing::Waiting | Standing::Ready | Standing::Done | Standing::Blocked { .. } => false,
+            Standing::Waiting
+            | Standing::Ready
+            | Standing::Approving
+            | Standing::Done
+            | Standing::Blocked { .. } => false,
         }
+    }
+
+    /// Whether its execution may still do something, or be let do it.
+    pub(super) fn is_going(&self) -> bool {
+        matches!(self.standing, Standing::Going | Standing::Approving)
     }
 
     /// Whether a blocked step is tried again: when its time has come, or when its target became free.
@@ -156,7 +218,7 @@ fn newest_attempt(view: &dyn View, me: &Object, request: &RemediationRequest, st
         .and_then(|status| status.steps.iter().find(|one| one.name == step.name).map(|one| one.attempt));
     let is_there = |attempt: i32| {
         let name = child_name(me.name(), me.uid(), &step.name, attempt);
-        let child = view.get(&workflow_execution::KIND, &beside(me, &name));
+        let child = view.get(&kind_of(step), &beside(me, &name));
         child.is_some_and(|child| child.controller().is_some_and(|owner| owner.uid == me.uid()))
     };
     let mut attempt = said.unwrap_or_default();
@@ -166,21 +228,44 @@ fn newest_attempt(view: &dyn View, me: &Object, request: &RemediationRequest, st
     attempt
 }
 
-fn of_child(attempt: i32, child: Option<&(Arc<Object>, Option<Arc<WorkflowExecution>>)>) -> Standing {
-    let failed = |reason: &str, message: String, review| Standing::Failed {
-        reason: reason.to_owned(),
-        message,
-        review,
-    };
-    let (object, typed) = match child {
-        None if attempt == 0 => return Standing::Ready,
+fn of_child(attempt: i32, child: Option<&Child>) -> Standing {
+    let Some(child) = child else {
         // It was made; somebody deleted it, or this cache has not seen it yet.
-        None => return failed("Deleted", "its WorkflowExecution is gone".to_owned(), true),
-        Some((object, None)) => {
-            return failed("Malformed", format!("{} does not have its shape", object.reference()), true);
-        }
-        Some((object, Some(typed))) => (object, typed),
+        let gone = || failed("Deleted", "its execution is gone".to_owned(), true);
+        return if attempt == 0 { Standing::Ready } else { gone() };
     };
+    match &child.typed {
+        Typed::Malformed => {
+            failed("Malformed", format!("{} does not have its shape", child.object.reference()), true)
+        }
+        Typed::Workflow(typed) => of_workflow(&child.object, typed),
+        Typed::Action(typed) => of_action(typed),
+    }
+}
+
+fn failed(reason: &str, message: String, review: bool) -> Standing {
+    Standing::Failed { reason: reason.to_owned(), message, review }
+}
+
+fn of_action(typed: &KubernetesExecution) -> Standing {
+    let Some(status) = &typed.status else { return Standing::Going };
+    match status.phase {
+        None
+        | Some(
+            KubernetesExecutionPhase::Validating
+            | KubernetesExecutionPhase::Validated
+            | KubernetesExecutionPhase::Executing,
+        ) => Standing::Going,
+        Some(KubernetesExecutionPhase::WaitingApproval) => Standing::Approving,
+        Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => Standing::Done,
+        Some(KubernetesExecutionPhase::Failed) => {
+            let reason = status.reason.clone().unwrap_or_default();
+            failed(&reason, status.message.clone().unwrap_or_default(), status.job_ref.is_some())
+        }
+    }
+}
+
+fn of_workflow(object: &Object, typed: &WorkflowExecution) -> Standing {
     let Some(status) = &typed.status else { return Standing::Going };
     let reason = status.reason.clone().unwrap_or_default();
     let message = status.message.clone().unwrap_or_default();

@@ -278,8 +278,12 @@ fn a_plan_that_cannot_be_carried_out_fails_before_anything_runs() {
     unfit(&[step("a", &["nobody"])], json!({}), "ValidationError", "nobody");
     let bad = json!({"spec": {"targetResource": {"kind": "Node", "name": "x", "namespace": "n"}}});
     unfit(&[step("a", &[])], bad, "ValidationError", "cluster-scoped");
-    let action = json!({"name": "act", "action": {"action": "cordon_node", "parameters": {"cordonNode": {"node": "x"}}}});
-    unfit(&[step("a", &[]), action], json!({}), "ActionsUnsupported", "step act is an action");
+    unfit(
+        &[step("a", &[]), json!({"name": "act"})],
+        json!({}),
+        "ValidationError",
+        "either workflow or action",
+    );
 }
 
 #[test]

@@ -441,6 +441,14 @@ mod tests {
         check_task("TaskRunResolutionFailed", "the bundle is not there", Reason::ConfigurationError);
     }
 
+    #[test]
+    fn a_failure_that_nobody_explains_is_unknown() {
+        let raw = json!({"metadata": {"name": "r", "namespace": "n", "uid": "r"}, "spec": 7});
+        let failure = of(&Run::read(Object::new(PIPELINE_RUN, raw).unwrap()), &[], &[]).unwrap();
+        assert_eq!((failure.reason, failure.executed), (Reason::Unknown, true));
+        assert!(failure.message.contains("does not have the shape of its kind"), "{}", failure.message);
+    }
+
     fn job(reason: &str) -> Run {
         let raw = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j"}, "spec": {"template": {}},
             "status": {"conditions": [{"type": "Failed", "status": "True", "reason": reason, "message": "no"}]}});

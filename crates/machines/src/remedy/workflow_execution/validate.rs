@@ -1,17 +1,11 @@
-//! Is what a WorkflowExecution asks for something that can be run, and may it be asked for from where it is?
-
-use std::sync::Arc;
+//! Is what a WorkflowExecution asks for something that can be run?
 
 use pawl_api::meta::{Target, names};
 use pawl_api::pawl::annotations::TARGETS;
-use pawl_api::pawl::labels::ALLOW_FROM;
 use pawl_api::remedy::WorkflowExecutionSpec;
 use pawl_api::remedy::workflow_execution::TARGET_PARAMETER;
 
-use crate::cluster::namespace::{NAMESPACE, lets_in};
-use crate::object::{Key, Object, Reference};
-use crate::plan::Step;
-use crate::view::View;
+use crate::object::Object;
 
 /// All that an execution acts on: its own target first, then those that its annotation lists.
 ///
@@ -81,59 +75,4 @@ pub(super) fn problem(spec: &WorkflowExecutionSpec, target: &Target) -> Option<S
     config.namespace.as_ref().filter(|namespace| !names::is_label(namespace)).map(|namespace| {
         format!("spec.executionConfig.namespace: {namespace:?} is not the name of a namespace")
     })
-}
-
-/// Somebody else's namespace that does not let this execution in.
-#[derive(Debug)]
-pub(super) struct NotAllowed {
-    pub(super) message: String,
-    /// The namespace as it was seen: a cache that lags must not end anything.
-    pub(super) seen: Option<Box<Step>>,
-}
-
-/// A unit acts in its own namespace, and in those that say so; on what belongs to no namespace only from the system's.
-pub(super) fn power(
-    view: &dyn View,
-    system_namespace: &str,
-    me: &Object,
-    spec: &WorkflowExecutionSpec,
-    targets: &[Target],
-) -> Result<(), NotAllowed> {
-    let home = me.namespace().unwrap_or_default();
-    if home == system_namespace {
-        return Ok(());
-    }
-    if let Some(target) = targets.iter().find(|target| is_cluster_scoped(target)) {
-        let message =
-            format!("{target} belongs to no namespace; only executions in {system_namespace} may act on it");
-        return Err(NotAllowed { message, seen: None });
-    }
-    let theirs = targets.iter().filter_map(Target::namespace);
-    let elsewhere = theirs.chain(spec.execution_config.namespace.as_deref()).find(|namespace| {
-        let there = view.get(&NAMESPACE, &Key::new(None, namespace));
-        *namespace != home && !lets_in(there.as_deref(), home)
-    });
-    match elsewhere {
-        None => Ok(()),
-        Some(namespace) => Err(NotAllowed {
-            message: format!("the namespace {namespace} is not labelled {ALLOW_FROM}: {home}"),
-            seen: Some(Box::new(as_seen(view, namespace))),
-        }),
-    }
-}
-
-fn is_cluster_scoped(target: &Target) -> bool {
-    target.as_object().is_some_and(|object| object.namespace().is_none())
-}
-
-fn as_seen(view: &dyn View, namespace: &str) -> Step {
-    let key = Key::new(None, namespace);
-    match view.get(&NAMESPACE, &key) {
-        Some(seen) => unchanged(&seen),
-        None => Step::ConfirmGone(Reference { kind: NAMESPACE, key, uid: String::new() }),
-    }
-}
-
-pub(super) fn unchanged(seen: &Arc<Object>) -> Step {
-    Step::ConfirmUnchanged { target: seen.reference(), resource_version: seen.resource_version().to_owned() }
 }

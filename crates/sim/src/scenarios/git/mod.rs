@@ -10,6 +10,7 @@ use pawl_integrations::github::fake::{APP_ID, APP_KEY_PKCS8, Change, INSTALLATIO
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
+use super::home as system;
 use super::jobs::template;
 use crate::ground::Ground;
 use crate::hub::{CREDENTIALS, Hub};
@@ -66,10 +67,6 @@ fn infra(hub: &Hub, act: impl FnOnce(&Repo)) {
     if let Some(infra) = hub.fake.repository("acme/infra") {
         act(&infra);
     }
-}
-
-fn system() -> Deed {
-    Deed::create(NAMESPACE, json!({"metadata": {"name": pawl_api::pawl::SYSTEM_NAMESPACE}}))
 }
 
 fn credentials() -> Deed {

@@ -237,7 +237,7 @@ fn success_resets_the_row_of_failures() {
 fn clear(lab: &mut Lab) {
     let lease = lab.cluster.world.list(&LEASE, None).remove(0);
     let mut memory = lab.memory();
-    assert_eq!(memory.clear(None, "ada@example.com", "looked at it", lab.cluster.now), 1);
+    assert_eq!(memory.clear(None, "ada@example.com", "looked at it", lab.cluster.now).len(), 1);
     let patch = json!({"metadata": {"annotations": {annotations::MEMORY: memory.written()}}});
     lab.cluster.edit(&LEASE, &lease.key(), &patch);
     lab.settle();

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256, Sha512};
 use super::{Function, argument, exactly, text};
 use crate::deploy::blueprint::template::value::{Heap, Value};
 use crate::deploy::blueprint::template::{Outcome, fault};
-use crate::deploy::blueprint::yaml;
+use crate::yaml;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     exactly("toJson", 1, |heap, args| json(heap, args, true)),

@@ -17,26 +17,32 @@ const MAX_DEPTH: usize = 64;
 /// Why a text is no YAML, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub(in crate::deploy) struct YamlError {
-    pub(in crate::deploy) line: usize,
-    pub(in crate::deploy) message: String,
+pub(crate) struct YamlError {
+    pub(crate) line: usize,
+    pub(crate) message: String,
 }
 
-pub(in crate::deploy) fn read(text: &str) -> Result<Json, YamlError> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let line = error.location().map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
-        let message = error.without_snippet().to_string();
-        YamlError { line, message }
-    })
+pub(crate) fn read(text: &str) -> Result<Json, YamlError> {
+    serde_saphyr::from_str_with_options(text, options(1)).map_err(|error| located(&error))
 }
 
-pub(super) fn write(value: &Json) -> Result<String, String> {
+/// Every document of a text; those that say nothing are passed over.
+pub(crate) fn read_all(text: &str, max_documents: usize) -> Result<Vec<Json>, YamlError> {
+    serde_saphyr::from_multiple_with_options(text, options(max_documents)).map_err(|error| located(&error))
+}
+
+fn located(error: &serde_saphyr::Error) -> YamlError {
+    let line = error.location().map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
+    YamlError { line, message: error.without_snippet().to_string() }
+}
+
+pub(crate) fn write(value: &Json) -> Result<String, String> {
     // Long lines stay whole: whoever indents the text later need not know where it was folded.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(value, options).map_err(|error| error.to_string())
 }
 
-fn options() -> Options {
+fn options(max_documents: usize) -> Options {
     let mut alias_limits = AliasLimits::default();
     alias_limits.max_total_replayed_events = MAX_REPEATED;
     serde_saphyr::options! {
@@ -45,7 +51,7 @@ fn options() -> Options {
             max_nodes: MAX_NODES,
             max_recorded_anchor_events: 10 * MAX_REPEATED,
             max_depth: MAX_DEPTH,
-            max_documents: 1,
+            max_documents: max_documents,
         },
         alias_limits: alias_limits,
     }
@@ -100,6 +106,15 @@ mod tests {
         let error = read("a: 1\nb: [1,\n").unwrap_err();
         assert!(error.line >= 2, "{error}");
         assert!(read("a: 1\na: 2\n").unwrap_err().to_string().contains("duplicate"));
+    }
+
+    #[test]
+    fn documents_are_read_one_by_one_and_empty_ones_passed_over() {
+        assert_eq!(
+            read_all("a: 1\n---\n# nothing\n---\nb: 2\n", 3).unwrap(),
+            [json!({"a": 1}), json!({"b": 2})]
+        );
+        assert!(read_all("a: 1\n---\nb: 2\n---\nc: 3\n", 2).is_err());
     }
 
     #[test]

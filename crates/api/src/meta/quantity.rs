@@ -1,10 +1,10 @@
 //! How much is `250m` or `64Mi`?
 
 /// One whole unit (a core, a byte) in the scale that [`nano`] answers in.
-pub(crate) const UNIT: i128 = 1_000_000_000;
+pub const UNIT: i128 = 1_000_000_000;
 
 /// A quantity in billionths, rounded up: the finest step Kubernetes knows. `None`: not a quantity.
-pub(crate) fn nano(text: &str) -> Option<i128> {
+pub fn nano(text: &str) -> Option<i128> {
     let digits = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let (mantissa, places) = decimal(number)?;
@@ -37,7 +37,7 @@ pub(crate) fn nano(text: &str) -> Option<i128> {
 }
 
 /// `value / by`, rounded up, as Kubernetes rounds quantities.
-pub(crate) fn ceil_div(value: i128, by: i128) -> i128 {
+pub fn ceil_div(value: i128, by: i128) -> i128 {
     value.div_euclid(by) + i128::from(value.rem_euclid(by) != 0)
 }
 

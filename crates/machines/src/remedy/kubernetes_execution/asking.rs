@@ -1,0 +1,211 @@
+//! What is asked of the ports about an execution, in which words, and what was heard?
+//!
+//! Inputs for Rego are plain JSON, the same text for the same facts: within one look a question is asked once. So the
+//! time that a policy sees is cut to the minute, for the clock goes on while answers are waited for.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pawl_api::k8s::CONFIG_MAP;
+use pawl_api::meta::names;
+use pawl_api::pawl::labels::POLICY;
+use pawl_api::remedy::kubernetes_execution::DryRunResults;
+use pawl_api::remedy::{KubernetesExecutionSpec, labels};
+use serde_json::{Value, json};
+
+use super::Observed;
+use crate::failure::{Category, Failure};
+use crate::object::{Key, Object};
+use crate::outside::{self, Reply};
+use crate::remedy::action::{self, Access, Ask, Captured, Looked, Order};
+use crate::remedy::safety::{self, Answer, Held, Policies, Question, Verdict};
+use crate::view::View;
+
+/// How long a digest is, in hex: all of SHA-256.
+const DIGEST_HEX: usize = 64;
+
+/// The value of the label that makes a ConfigMap a policy.
+const SAFETY: &str = "safety";
+
+/// What was heard, or what comes first.
+pub(super) type Heard<T> = Result<T, Pause>;
+
+/// Why something is not known yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Pause {
+    /// This must be asked.
+    Ask(Box<outside::Call>),
+    /// It was asked in vain, and will be again: the loop looks once more, later.
+    Later,
+    /// It cannot be asked at all.
+    Never(Failure),
+}
+
+/// The order that an execution is.
+pub(super) fn order(me: &Object, spec: &KubernetesExecutionSpec) -> Order {
+    Order {
+        execution: me.key(),
+        uid: me.uid().to_owned(),
+        action: spec.action,
+        parameters: canonical(&spec.parameters).into(),
+        undoes: me.label(labels::ROLLBACK_OF).map(str::to_owned),
+    }
+}
+
+/// The digest of what is asked for. An approval is no part of that.
+pub(super) fn spec_digest(spec: &KubernetesExecutionSpec) -> String {
+    let asked = KubernetesExecutionSpec { approval_received: false, ..spec.clone() };
+    digest(&[&canonical(&asked)])
+}
+
+pub(super) fn digest(parts: &[&str]) -> String {
+    names::hash(parts, DIGEST_HEX)
+}
+
+/// The text of a value: members in the order of their names, as `serde_json` keeps them.
+pub(super) fn canonical(value: &impl serde::Serialize) -> String {
+    // Structs of strings and numbers are always JSON.
+    serde_json::to_value(value).unwrap_or_default().to_string()
+}
+
+/// The policies that hold, as they stand in Pawl's namespace.
+pub(super) fn policies(view: &dyn View, system_namespace: &str) -> Policies {
+    let labelled = view.list(&CONFIG_MAP, Some(system_namespace)).into_iter();
+    let policies = labelled.filter(|map| map.label(POLICY) == Some(SAFETY) && !map.is_deleting());
+    let mut modules: Vec<(String, String)> = policies
+        .flat_map(|map| {
+            let data = map.raw().get("data").and_then(Value::as_object).cloned().unwrap_or_default();
+            let texts = data.into_iter().filter_map(|(key, text)| Some((key, text.as_str()?.to_owned())));
+            texts.map(|(key, text)| (format!("{}/{key}", map.name()), text)).collect::<Vec<_>>()
+        })
+        .collect();
+    modules.sort();
+    let parts: Vec<&str> = modules.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]).collect();
+    let digest = if modules.is_empty() { String::new() } else { digest(&parts) };
+    Policies { modules: modules.into(), digest }
+}
+
+impl Observed {
+    pub(super) fn look(&self) -> Heard<&Looked> {
+        self.look_at(&self.order)
+    }
+
+    /// What another order works on, as it is now.
+    pub(super) fn look_at(&self, order: &Order) -> Heard<&Looked> {
+        let call = action::Call { order: order.clone(), ask: Ask::Look };
+        self.hear(outside::Call::Action(call), |reply| match reply.action() {
+            Some(action::Reply::Looked(looked)) => Some(looked),
+            _ => None,
+        })
+    }
+
+    pub(super) fn access(&self, service_account: Key) -> Heard<&Access> {
+        self.hear(self.action(Ask::Access { service_account }), |reply| match reply.action() {
+            Some(action::Reply::Access(access)) => Some(access),
+            _ => None,
+        })
+    }
+
+    pub(super) fn dry_run(&self, service_account: Key) -> Heard<&DryRunResults> {
+        self.hear(self.action(Ask::DryRun { service_account }), |reply| match reply.action() {
+            Some(action::Reply::DryRun(results)) => Some(results),
+            _ => None,
+        })
+    }
+
+    pub(super) fn capture(&self, secret: Key, service_account: Key) -> Heard<&Captured> {
+        self.hear(self.action(Ask::Capture { secret, service_account }), |reply| match reply.action() {
+            Some(action::Reply::Captured(captured)) => Some(captured),
+            _ => None,
+        })
+    }
+
+    /// What policy says of the action on what was seen, and of what a dry run showed.
+    pub(super) fn policy(
+        &self,
+        looked: &Looked,
+        tried: Option<&DryRunResults>,
+        now: Timestamp,
+    ) -> Heard<&Verdict> {
+        let question = Question::Safety {
+            policies: self.policies.clone(),
+            input: self.policy_input(looked, tried, now),
+        };
+        self.hear(outside::Call::Safety(question), |reply| match reply.safety() {
+            Some(Answer::Safety(verdict)) => Some(verdict),
+            _ => None,
+        })
+    }
+
+    /// Whether a condition holds on what was seen.
+    pub(super) fn condition(&self, rego: &str, looked: &Looked) -> Heard<&Held> {
+        let question = Question::Condition { rego: rego.into(), input: self.condition_input(looked) };
+        self.hear(outside::Call::Safety(question), |reply| match reply.safety() {
+            Some(safety::Answer::Condition(held)) => Some(held),
+            _ => None,
+        })
+    }
+
+    fn action(&self, ask: Ask) -> outside::Call {
+        outside::Call::Action(action::Call { order: self.order.clone(), ask })
+    }
+
+    fn hear<'a, T>(&'a self, call: outside::Call, read: impl Fn(&'a Reply) -> Option<&'a T>) -> Heard<&'a T> {
+        match self.answers.get(&call) {
+            None => Err(Pause::Ask(Box::new(call))),
+            Some(Ok(reply)) => read(reply).ok_or_else(|| {
+                let attempt = call.to_string();
+                Pause::Never(Failure {
+                    attempt,
+                    category: Category::Permanent,
+                    reason: "WrongAnswer".to_owned(),
+                    message: "the answer is to another question".to_owned(),
+                    retry_after: None,
+                })
+            }),
+            Some(Err(failure)) => Err(match failure.category {
+                Category::Transient | Category::Conflict => Pause::Later,
+                Category::Permanent | Category::Gone => Pause::Never(failure.clone()),
+            }),
+        }
+    }
+
+    fn policy_input(&self, looked: &Looked, tried: Option<&DryRunResults>, now: Timestamp) -> Arc<str> {
+        let spec = &self.execution.spec;
+        let targets: Vec<&Value> =
+            looked.targets.iter().filter_map(|(_, object)| object.as_deref()).collect();
+        let namespace = looked.targets.iter().find_map(|(place, _)| place.key.namespace.as_deref());
+        let labels = namespace.and_then(|namespace| looked.namespaces.get(namespace));
+        let mut cluster = looked.facts.clone();
+        cluster.insert("concurrentActions".to_owned(), self.concurrent.into());
+        let minute = Timestamp::from_second(now.as_second().div_euclid(60).saturating_mul(60)).unwrap_or(now);
+        let input = json!({
+            "action": spec.action,
+            "parameters": spec.parameters,
+            "target": targets.first(),
+            "targets": targets,
+            "namespace": {"name": namespace, "labels": labels},
+            "namespaces": looked.namespaces,
+            "requester": {"username": spec.requested_by},
+            "execution": {"namespace": self.me.namespace(), "name": self.me.name(), "uid": self.me.uid(),
+                "dryRun": spec.dry_run},
+            "dryRun": tried,
+            "cluster": cluster,
+            "time": {"now": format!("{minute:.0}")},
+        });
+        input.to_string().into()
+    }
+
+    fn condition_input(&self, looked: &Looked) -> Arc<str> {
+        let target = looked.targets.iter().find_map(|(_, object)| object.as_deref());
+        let pods: Vec<&Value> = looked.pods.iter().map(|pod| &**pod).collect();
+        let input = json!({
+            "target": target,
+            "pods": pods,
+            "execution": {"namespace": self.me.namespace(), "name": self.me.name(), "uid": self.me.uid(),
+                "action": self.execution.spec.action},
+            "parameters": self.execution.spec.parameters,
+        });
+        input.to_string().into()
+    }
+}

@@ -1,0 +1,201 @@
+//! What is left to do for an execution that is over, is to be cancelled, or is being deleted?
+
+use std::time::Duration;
+
+use pawl_api::meta::{Phase as _, Reason};
+use pawl_api::remedy::annotations::FINALIZE;
+use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus, finalizers};
+
+use super::executing::{failed, stopped};
+use super::job::{self, Run};
+use super::report::{No, Report};
+use super::{later, rollback};
+use crate::plan::{Note, Plan, Step, Waiting};
+
+/// How long a deleted execution waits for its Job to end (I5): ten times what a Pod gets to end in by default, and more.
+const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
+
+/// It stays over, whatever becomes of its Job (I2). What it no longer needs goes; an offer of a rollback ends some day.
+pub(super) fn finished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let steps = tidied(&report);
+    if !steps.is_empty() {
+        return Plan { steps, ..Plan::rest() };
+    }
+    if report.observed.locks.holds_some() {
+        let steps = report.release();
+        if !steps.is_empty() {
+            let note = Note::normal(Reason::LockReleased, format!("{} is free", report.target()));
+            return Plan { steps, ..Plan::rest() }.note(note);
+        }
+        // It was asked to stop when this ended; where that was lost, it is asked again.
+        let stop = report.observed.ours().filter(|run| !run.is_over()).and_then(Run::stop);
+        return Plan { steps: stop.into_iter().collect(), ..Plan::rest() };
+    }
+    linked(report)
+}
+
+/// Jobs that a process made after all was over, and never let go; Jobs whose result is recorded; their input.
+fn tidied(report: &Report<'_>) -> Vec<Step> {
+    let observed = report.observed;
+    let recorded = super::recorded_uid(Some(&report.status));
+    let mut steps = Vec::new();
+    for run in &observed.jobs {
+        let stray = run.is_held() && !run.object().is_deleting() && recorded != Some(run.object().uid());
+        if stray {
+            steps.push(run.remove());
+        } else if run.is_over() {
+            steps.extend(run.expire());
+        }
+    }
+    let going = observed.ours().is_some_and(|run| !run.is_over());
+    if observed.input && !going {
+        steps.push(job::forget_input(&report.run_reference().key));
+    }
+    steps
+}
+
+/// Knows of whoever takes it back, and ends its own offer when that is done, or when nobody wants it any more.
+fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    let before = report.status.clone();
+    if let (Some(newest), Some(information)) =
+        (observed.rollbacks.last(), report.status.rollback_information.as_mut())
+    {
+        information.rolled_back_by = Some(newest.name().to_owned());
+    }
+    let standings: Vec<rollback::Standing> =
+        observed.rollbacks.iter().map(|one| rollback::standing(one)).collect();
+    let going = standings.contains(&rollback::Standing::Going);
+    if report.status.phase != Some(KubernetesExecutionPhase::RollbackReady) || going {
+        let plan = Plan::rest();
+        return if report.status == before { plan } else { plan.status(report.status) };
+    }
+    if standings.contains(&rollback::Standing::Done) {
+        let by = observed.rollbacks.last().map(|one| one.name().to_owned()).unwrap_or_default();
+        return completes(report, &format!("taken back by KubernetesExecution {by}"));
+    }
+    if let Some(by) = observed.me.annotation(FINALIZE) {
+        let by = by.trim();
+        let told = if by.is_empty() {
+            "no rollback is wanted".to_owned()
+        } else {
+            format!("no rollback is wanted: {by}")
+        };
+        return completes(report, &told);
+    }
+    let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
+    let until = observed.execution.spec.ttl_after_finished.map(|ttl| later(ended, ttl.get()));
+    match until {
+        Some(until) if until <= report.now => completes(report, "the time for a rollback is over"),
+        Some(until) => {
+            let plan = Plan::rest().wake_at(until);
+            if report.status == before { plan } else { plan.status(report.status) }
+        }
+        None if report.status == before => Plan::rest(),
+        None => Plan::rest().status(report.status),
+    }
+}
+
+/// The end of the offer: what was kept for a rollback goes.
+fn completes(mut report: Report<'_>, why: &str) -> Plan<KubernetesExecutionStatus> {
+    if let Some(information) = report.status.rollback_information.as_mut() {
+        information.available = false;
+        information.unavailable_reason = why.to_owned();
+    }
+    report.says(KubernetesExecutionPhase::Completed, Reason::Completed, why);
+    let undo = report.settings.executor.undo_secret(report.observed.me.uid());
+    let mut plan = report.plan().note(Note::normal(Reason::ExecutionCompletedPermanent, why));
+    plan.steps.push(job::delete_secret(undo));
+    plan
+}
+
+/// Somebody asked for it to stop.
+pub(super) fn cancelled(report: Report<'_>, by: &str) -> Plan<KubernetesExecutionStatus> {
+    let why = by.trim();
+    let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
+    ended(report, Reason::KeCancelled, message)
+}
+
+/// What is asked for is not what was validated. The schema forbids it; whoever got around that gets nothing.
+pub(super) fn spec_changed(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let message = "the spec is not the one that was validated: another action is another object".to_owned();
+    ended(report, Reason::SpecChanged, message)
+}
+
+/// Ends it now, with whatever it had begun.
+fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<KubernetesExecutionStatus> {
+    match report.observed.ours() {
+        Some(run) if !run.is_over() => stopped(report, run, reason, message),
+        Some(_) => {
+            let message = format!("{message}; the action was carried out, or begun");
+            report.fails(No { reason, ..failed(message) })
+        }
+        None => {
+            // A Job that no cache shows is no proof that there is none: it would be let go later.
+            let executing = report.status.phase == Some(KubernetesExecutionPhase::Executing);
+            let confirm = if executing && report.observed.run.is_none() {
+                vec![Step::ConfirmGone(report.run_reference())]
+            } else {
+                Vec::new()
+            };
+            report.fails(No { reason, confirm, ..failed(message) })
+        }
+    }
+}
+
+/// Stops what runs, lets go, and only then gives the object up.
+pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let (observed, now) = (report.observed, report.now);
+    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
+    let limit = later(asked_at, CLEANUP_LIMIT);
+    let going = observed.ours().filter(|run| !run.is_over());
+    let begun = report.status.phase.is_some_and(|phase| !phase.is_terminal());
+    if let Some(run) = going.filter(|_| now < limit) {
+        let waiting = Waiting::Object {
+            kind: run.object().kind().clone(),
+            key: run.object().key(),
+            until: "it has ended".to_owned(),
+        };
+        let plan = if begun {
+            stopped(
+                report,
+                run,
+                Reason::KeCancelled,
+                "the execution was deleted while its Job was going on".to_owned(),
+            )
+        } else {
+            let steps = if run.is_held() { vec![run.remove()] } else { run.stop().into_iter().collect() };
+            Plan { steps, ..Plan::rest() }
+        };
+        return plan.waiting(waiting).wake_at(limit);
+    }
+    let left_behind = observed.run.is_none() && observed.pods.iter().any(job::may_act);
+    if left_behind && now < limit {
+        return Plan::rest().wake_at(limit);
+    }
+    let mut plan = Plan::rest();
+    match going {
+        // Its lock stays with it: whoever sees the Job end frees it.
+        Some(run) => {
+            let message = format!(
+                "{} is still there; the execution goes without it, and the action may have been applied",
+                run.object().reference()
+            );
+            plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
+        }
+        None => {
+            let steps = report.release();
+            if steps.is_empty() && observed.run.is_none() && begun {
+                plan.steps.push(Step::ConfirmGone(report.run_reference()));
+            }
+            plan.steps.extend(steps);
+            plan.steps
+                .extend(observed.jobs.iter().filter(|run| !run.object().is_deleting()).map(Run::remove));
+        }
+    }
+    if report.status.phase.is_some() {
+        plan.steps.push(job::forget_input(&report.run_reference().key));
+        plan.steps.push(job::delete_secret(report.settings.executor.undo_secret(observed.me.uid())));
+    }
+    plan.then(Step::RemoveFinalizer(finalizers::KUBERNETES_EXECUTION.to_owned()))
+}

@@ -1,0 +1,360 @@
+//! How is an action carried out: once, under the lock, with its undo stored before (I4)?
+//!
+//! ```text
+//! no Job     ─▶ lock ▸ all gates once more ▸ undo captured, named in the status ▸ input and Job made, held
+//! unrecorded ─▶ its UID is written into the status: from now on it is the one, and no other
+//! held       ─▶ its UID on the locks ▸ all gates once more ▸ let go
+//! going      ─▶ followed by its watch to its end, or to the deadline, which stops it
+//! over       ─▶ what it says is recorded (`verifying` goes on), or it is tried again, where that is allowed
+//! ```
+//! Whatever moved between the capture and the moment of letting go (the target, its policy, an approval) is noticed then:
+//! the Job is taken away, and all begins anew.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::k8s::SECRET;
+use pawl_api::meta::{Gate, GateName, NewCondition, Reason};
+use pawl_api::pawl::conditions::TARGET_LOCKED;
+use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
+
+use super::approvals::Standing as Approved;
+use super::job::{self, Run, Standing};
+use super::locking::{Busy, Turn};
+use super::report::{No, Report, Stop, stopped_by};
+use super::{assess, later, recorded_uid, verifying, waiting};
+use crate::backoff;
+use crate::cluster::job::JOB;
+use crate::git::workflow::following;
+use crate::lock::LEASE;
+use crate::plan::{Note, Plan, Step, Waiting};
+use crate::remedy::action::Looked;
+use crate::remedy::power::unchanged;
+
+/// How long after its own deadline a Job that nobody ended is stopped: a Job's controller is late at most so much.
+pub(super) const GRACE: Duration = Duration::from_secs(60);
+
+/// How long a container may fail to start: longer than a registry's hiccup.
+const START_LIMIT: Duration = Duration::from_mins(5);
+
+/// How long until what the API server refused of a lock is tried again: somebody must change something first.
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
+
+/// How long until a failed attempt is repeated, doubling up to the longest: what failed for a moment has a moment to mend.
+const RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_mins(2);
+
+/// What the gates say under the lock.
+enum Guard<'a> {
+    Passed(&'a Looked),
+    /// What was approved is not what would be done.
+    Unapproved {
+        have: usize,
+        need: usize,
+        why: String,
+    },
+}
+
+/// The phase `executing`.
+pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    if verifying::is_recorded(&report.status) {
+        return verifying::verify(report);
+    }
+    let recorded = recorded_uid(Some(&report.status)).map(str::to_owned);
+    match (&observed.run, recorded) {
+        (Some(run), recorded) if !run.is_of(&observed.me) => match recorded {
+            // Ours is gone, and somebody took its name.
+            Some(_) => verifying::vanished(report),
+            None => foreign(report, run),
+        },
+        (Some(run), Some(uid)) if uid != run.object().uid() => another(report, run),
+        (Some(run), None) => begun(report, run),
+        (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => let_go(report, run),
+        (Some(run), Some(_)) => follow(report, run),
+        (None, Some(_)) => verifying::vanished(report),
+        (None, None) => prepare(report),
+    }
+}
+
+/// Nothing was made yet.
+fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    if let Some(refused) = observed.refusals.iter().find(|one| one.kind == JOB || one.kind == SECRET) {
+        return report.fails(failed(format!("the Job cannot be made: {}", refused.failure)));
+    }
+    if let Some(at) = retried_at(&report).filter(|at| report.now < *at) {
+        return Plan::rest().wake_at(at);
+    }
+    let run = report.run_reference();
+    match observed.locks.turn(&report.settings.system_namespace, &observed.me, run, report.now) {
+        Turn::Yes => {}
+        Turn::Take(steps) | Turn::Reap(steps) => return take(report, steps),
+        Turn::Busy(busy) => return busy_target(report, *busy),
+    }
+    let target = report.target();
+    report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
+    if report.status.rollback_information.is_some() {
+        return make(report);
+    }
+    match guard(&mut report) {
+        Err(stop) => report.stops(stop),
+        Ok(Guard::Unapproved { have, need, why }) => waiting::back(report, have, need, &why),
+        Ok(Guard::Passed(looked)) => capture(report, looked),
+    }
+}
+
+/// Takes the locks, where the API server lets us.
+fn take(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
+    let Some(refused) = report.observed.refusals.iter().find(|one| one.kind == LEASE) else {
+        return Plan { steps, ..Plan::rest() };
+    };
+    let at = later(report.now, REFUSED_RETRY);
+    let why = refused.failure.to_string();
+    report.says(KubernetesExecutionPhase::Executing, Reason::Forbidden, &why);
+    let gate = Gate::waiting(GateName::Lock, Reason::Forbidden, &why, "that right");
+    report.plan().gate(gate).waiting(Waiting::Time { at, why }).wake_at(at)
+}
+
+/// Somebody else holds a target.
+fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionStatus> {
+    let Busy { target, holder, steps } = busy;
+    let message = format!("{target} is held by {holder}");
+    let until = report.status.lock_deadline.as_ref().map_or(report.now, |at| at.0);
+    if until <= report.now {
+        let stop = Stop::no(
+            GateName::Lock,
+            Reason::LockTimeout,
+            format!("{message}, still at {until:.0}"),
+            "another execution",
+        );
+        return report.stops(stop);
+    }
+    report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.as_str()));
+    report.says(KubernetesExecutionPhase::Executing, Reason::TargetLocked, &message);
+    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
+    let mut plan = report.plan().gate(gate).wake_at(until);
+    plan.steps = steps;
+    plan.waiting(Waiting::Lock { target: target.to_string(), holder })
+}
+
+/// Policy, preconditions and approvals once more, on what is there now.
+fn guard<'a>(report: &mut Report<'a>) -> Result<Guard<'a>, Stop> {
+    let captured = report.status.target_digest.clone();
+    let (decision, looked) = waiting::stands(report)?;
+    assess::preconditions(report, looked, false)?;
+    if is_retry(report) {
+        // What the attempt before left half done is no reason to ask anew: the whole was approved.
+        report.status.target_digest = captured;
+        return Ok(Guard::Passed(looked));
+    }
+    if !decision.require_approval {
+        report.passes(waiting::not_required());
+        return Ok(Guard::Passed(looked));
+    }
+    let moved = waiting::moved(report);
+    if report.status.approval_deadline.is_none() {
+        let limit = assess::approval_timeout(report, &decision);
+        report.status.approval_deadline = Some(Time(later(report.now, limit)));
+    }
+    let tally = waiting::count(report, &decision);
+    waiting::tell(report, &tally);
+    match tally.standing {
+        Approved::Granted(_) => {
+            let who: Vec<&str> =
+                tally.counted.iter().filter(|one| one.counts).map(|one| one.approver.as_str()).collect();
+            let told = format!("approved by {}", who.join(", "));
+            report.passes(Gate::passed(GateName::Approval, Reason::ApprovalGranted, told));
+            Ok(Guard::Passed(looked))
+        }
+        Approved::Rejected { by, why } => {
+            let message = format!("rejected by {by}: {why}");
+            Err(Stop::no(GateName::Approval, Reason::KeApprovalRejected, &message, "another execution")
+                .noting(Note::warning(Reason::ApprovalRejected, message)))
+        }
+        Approved::Missing { have, need } => {
+            let why = moved.unwrap_or_else(|| "policy asks for more approval than before".to_owned());
+            Ok(Guard::Unapproved { have, need, why })
+        }
+    }
+}
+
+/// The undo is stored, and named in the status, before there is a Job (I4).
+fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    let executor = &report.settings.executor;
+    let secret = executor.undo_secret(observed.me.uid());
+    let captured = match observed.capture(secret.clone(), executor.service_account(&observed.order)) {
+        Ok(captured) => captured,
+        Err(pause) => {
+            let never = |failure| Stop::No(Box::new(failed(format!("the undo cannot be stored: {failure}"))));
+            return report.stops(stopped_by(pause, never));
+        }
+    };
+    if captured.digest != looked.digest {
+        // It is of another moment than what the gates saw: of before a crash, or the target moves just now.
+        let now = report.now;
+        return Plan::step(job::delete_secret(secret)).wake_at(now);
+    }
+    report.status.rollback_information = Some(captured.information.clone());
+    report.before(&captured.before);
+    let note = captured.information.rollback_action.map(|action| {
+        let told = format!("{action} would take it back; what it needs is kept in Secret {secret}");
+        Note::normal(Reason::RollbackPrepared, told)
+    });
+    let mut plan = report.plan();
+    plan.notes.extend(note.filter(|_| captured.information.available));
+    plan
+}
+
+/// The input and the Job, held.
+fn make(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    let key = report.run_reference().key;
+    let steps = job::create(
+        &report.settings.executor,
+        &observed.me,
+        &observed.execution.spec,
+        &observed.order,
+        &key,
+        report.timeout(),
+    );
+    let note = Note::normal(Reason::JobCreated, format!("made Job {key}")).once(report.attempt().to_string());
+    Plan { steps, ..Plan::rest() }.note(note)
+}
+
+/// The Job is there. From now on it is the one, and no other: by compare and swap, before it is let go.
+fn begun(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+    let message = format!("Job {} carries it out", run.object().key());
+    report.records(run);
+    report.says(KubernetesExecutionPhase::Executing, Reason::JobCreated, &message);
+    report.plan()
+}
+
+/// It was made and recorded: it may run, while the targets are this execution's and every gate still says yes.
+fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+    let observed = report.observed;
+    let reference = run.object().reference();
+    let mut steps =
+        match observed.locks.turn(&report.settings.system_namespace, &observed.me, reference, report.now) {
+            Turn::Yes => Vec::new(),
+            Turn::Take(steps) => steps,
+            Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
+            Turn::Busy(busy) => {
+                let message =
+                    format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
+                return report.fails(failed(message));
+            }
+        };
+    let captured = report.status.target_digest.clone();
+    match guard(&mut report) {
+        Err(stop) => report.stops(stop),
+        Ok(Guard::Unapproved { have, need, why }) => {
+            let undone = begins_anew(&mut report, run);
+            let mut plan = waiting::back(report, have, need, &why);
+            plan.steps.splice(0..0, undone);
+            plan
+        }
+        Ok(Guard::Passed(looked))
+            if !is_retry(&report) && captured.as_deref() != Some(looked.digest.as_str()) =>
+        {
+            let undone = begins_anew(&mut report, run);
+            report.says(
+                KubernetesExecutionPhase::Executing,
+                Reason::Progressing,
+                "the target moved before anything was done to it: its undo is captured anew",
+            );
+            let mut plan = report.plan();
+            plan.steps.extend(undone);
+            plan
+        }
+        Ok(Guard::Passed(_)) => {
+            steps.extend(run.release());
+            Plan { steps, ..report.plan() }
+        }
+    }
+}
+
+/// What was prepared is of no use any more: it goes, and the next attempt has another name.
+fn begins_anew(report: &mut Report<'_>, run: &Run) -> Vec<Step> {
+    let uid = report.observed.me.uid();
+    let steps = vec![
+        run.remove(),
+        job::forget_input(&run.object().key()),
+        job::delete_secret(report.settings.executor.undo_secret(uid)),
+    ];
+    report.status.attempt = Some(report.attempt().saturating_add(1));
+    report.status.job_ref = None;
+    report.status.execution_deadline = None;
+    report.status.rollback_information = None;
+    report.status.execution_results = None;
+    steps
+}
+
+/// A Job that is neither held nor unknown.
+fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+    let (observed, now) = (report.observed, report.now);
+    match run.standing() {
+        Standing::Complete | Standing::Failed { .. } => verifying::concluded(report, run),
+        Standing::Held | Standing::Going => {
+            let deadline = report.status.execution_deadline.as_ref().map_or(now, |at| at.0);
+            if deadline <= now {
+                let message = format!("the Job did not end within {:?}; it is stopped", report.timeout());
+                return stopped(report, run, Reason::ExecutionTimeout, message);
+            }
+            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp.as_ref()).min();
+            let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
+            match following::cannot_start(&observed.pods) {
+                Some(problem) if limit <= now => stopped(report, run, Reason::KeExecutionFailed, problem),
+                Some(_) => Plan::rest().wake_at(limit.min(deadline)),
+                None => Plan::rest().wake_at(deadline),
+            }
+        }
+    }
+}
+
+/// Ends it before it ends itself.
+pub(super) fn stopped(
+    report: Report<'_>,
+    run: &Run,
+    reason: Reason,
+    message: String,
+) -> Plan<KubernetesExecutionStatus> {
+    let held = run.is_held();
+    let message = if held { message } else { format!("{message}; the action may have been applied") };
+    let mut plan = report.fails(No { gate: None, reason, message, note: None, confirm: Vec::new() });
+    if !held {
+        plan.steps.extend(run.stop());
+    }
+    plan
+}
+
+/// The name is somebody else's.
+fn foreign(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+    let message = format!("{} exists and belongs to somebody else", run.object().reference());
+    report.fails(No { confirm: vec![unchanged(run.object())], ..failed(message) })
+}
+
+/// The Job that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
+fn another(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+    if run.is_held() && !run.object().is_deleting() {
+        return Plan::step(unchanged(run.object())).then(run.remove());
+    }
+    verifying::vanished(report)
+}
+
+/// Whether an attempt was let go before this one.
+pub(super) fn is_retry(report: &Report<'_>) -> bool {
+    report.status.execution_results.as_ref().is_some_and(|results| results.retries_attempted > 0)
+}
+
+/// When the next attempt begins.
+fn retried_at(report: &Report<'_>) -> Option<jiff::Timestamp> {
+    let results = report.status.execution_results.as_ref().filter(|results| results.retries_attempted > 0)?;
+    let failures = u32::try_from(results.retries_attempted).unwrap_or_default();
+    Some(later(results.end_time.as_ref()?.0, backoff::doubling(RETRY, failures, LONGEST_RETRY)))
+}
+
+pub(super) fn failed(message: String) -> No {
+    No { gate: None, reason: Reason::KeExecutionFailed, message, note: None, confirm: Vec::new() }
+}

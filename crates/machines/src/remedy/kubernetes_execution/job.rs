@@ -1,0 +1,270 @@
+//! The Job that carries an action out: how it is made, held, let go and stopped, how it stands, and what it says at its end.
+//!
+//! ```text
+//! made, held ──▶ its UID is recorded ──▶ let go ──▶ going ──▶ over ──▶ its result is recorded ──▶ it may expire
+//! ```
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use pawl_api::git::workflow::HELD;
+use pawl_api::k8s::SECRET;
+use pawl_api::meta::names;
+use pawl_api::pawl::labels as owner;
+use pawl_api::remedy::kubernetes_execution::job_name;
+use pawl_api::remedy::{KubernetesExecutionSpec, annotations, labels};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::job::JOB;
+use crate::git::job_template;
+use crate::git::workflow::following;
+use crate::lock::reaper::is_finished;
+use crate::object::{Key, Object, Reference};
+use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::remedy::action::executor::{CONTAINER, Executor};
+use crate::remedy::action::{Order, Report};
+
+/// How long a Job is kept after its result was recorded: as long as the seed keeps it, so that people can look at it.
+const KEPT_SECONDS: i64 = 300;
+
+/// What a cache shows under the name of an attempt's Job.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    object: Arc<Object>,
+    /// `None`: it does not have the shape of a Job, so nobody can say how it stands.
+    job: Option<Arc<Job>>,
+}
+
+/// How a Job stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Made, and not let go.
+    Held,
+    Going,
+    Complete,
+    Failed {
+        /// It took too long, as the Job's own clock says.
+        late: bool,
+        message: String,
+    },
+}
+
+/// What an attempt came to, as its Pod says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Told {
+    /// What the executor reported.
+    Report(Box<Report>),
+    /// It ended without a report that can be read: how, in words.
+    Nothing(String),
+    /// No Pod of it ended here.
+    Unseen,
+}
+
+/// Where the Job of an attempt is: its name follows from the execution (I1).
+pub(super) fn key(executor_namespace: &str, uid: &str, attempt: i32) -> Key {
+    Key::new(Some(executor_namespace), &job_name(uid, attempt))
+}
+
+/// Where its input is.
+pub(super) fn input_key(job: &Key) -> Key {
+    Key { namespace: job.namespace.clone(), name: format!("{}-in", job.name) }
+}
+
+/// Whether a Pod may still do something.
+pub(super) fn may_act(pod: &Arc<Object>) -> bool {
+    let phase = pod.status().get("phase").and_then(Value::as_str);
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+impl Run {
+    pub(super) fn read(object: Arc<Object>) -> Self {
+        let job = object.parse().ok();
+        Self { object, job }
+    }
+
+    pub(super) fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// Whether this execution made it, as its labels say: a reference across namespaces would be invalid.
+    pub(super) fn is_of(&self, me: &Object) -> bool {
+        self.object.label(owner::OWNER_UID) == Some(me.uid())
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.object.annotation(HELD).is_some()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        if self.is_held() {
+            return Standing::Held;
+        }
+        let Some(job) = self.job.as_ref().filter(|job| is_finished(job)) else { return Standing::Going };
+        let conditions =
+            job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        match conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True") {
+            None => Standing::Complete,
+            Some(failed) => {
+                let reason = failed.reason.clone().unwrap_or_default();
+                let late = reason == "DeadlineExceeded";
+                let message = failed.message.clone().filter(|text| !text.is_empty()).unwrap_or(reason);
+                Standing::Failed { late, message }
+            }
+        }
+    }
+
+    /// Whether it can do nothing more. What was made and never let go is not over: somebody may yet do that.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.standing(), Standing::Complete | Standing::Failed { .. })
+    }
+
+    pub(super) fn ended_at(&self) -> Option<Timestamp> {
+        self.job.as_deref().and_then(following::ended_at)
+    }
+
+    /// Lets a held Job go; `None` when that was done before.
+    pub(super) fn release(&self) -> Option<Step> {
+        Some(self.patch(job_template::release(&self.object)?))
+    }
+
+    /// Ends it. Only if it is still as it was seen: one that has ended meanwhile keeps its Pods and what they say.
+    pub(super) fn stop(&self) -> Option<Step> {
+        let version = self.object.resource_version().to_owned();
+        (!self.object.is_deleting()).then(|| self.removed(Some(version)))
+    }
+
+    /// Takes it away, and waits for what it owns.
+    pub(super) fn remove(&self) -> Step {
+        self.removed(None)
+    }
+
+    /// Its result is recorded: it may expire. `None` when that was said before.
+    pub(super) fn expire(&self) -> Option<Step> {
+        let spec = self.job.as_ref()?.spec.as_ref()?;
+        let said = spec.ttl_seconds_after_finished.is_some() || self.object.is_deleting();
+        (!said).then(|| self.patch(json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}})))
+    }
+
+    fn removed(&self, resource_version: Option<String>) -> Step {
+        Step::Delete {
+            target: self.object.reference(),
+            resource_version,
+            propagation: Propagation::Foreground,
+            only_if_gone: vec![],
+        }
+    }
+
+    fn patch(&self, patch: Value) -> Step {
+        Step::Patch { target: self.object.reference(), resource_version: None, patch, part: Part::Main }
+    }
+}
+
+/// Makes the input, and the Job, held.
+pub(super) fn create(
+    executor: &Executor,
+    me: &Object,
+    spec: &KubernetesExecutionSpec,
+    order: &Order,
+    key: &Key,
+    timeout: std::time::Duration,
+) -> Vec<Step> {
+    let input = input_key(key);
+    let marks = marks(me, spec);
+    let execution =
+        json!({annotations::EXECUTION: format!("{}/{}", me.namespace().unwrap_or_default(), me.name())});
+    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into());
+    let secret = json!({
+        "metadata": {"name": input.name, "namespace": input.namespace, "labels": marks, "annotations": execution},
+        "type": "Opaque", "immutable": true, "stringData": Executor::input(order),
+    });
+    let mut held = execution.clone();
+    if let Some(held) = held.as_object_mut() {
+        held.insert(HELD.to_owned(), json!("false"));
+    }
+    let job = json!({
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks, "annotations": held},
+        "spec": {
+            "suspend": true, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": timeout.as_secs().max(1),
+            "template": {"metadata": {"labels": marks, "annotations": execution},
+                "spec": executor.pod_spec(order, &input.name)},
+        },
+    });
+    vec![
+        Step::Create { kind: SECRET, manifest: secret, adopt: adopt() },
+        Step::Create { kind: JOB, manifest: job, adopt: adopt() },
+    ]
+}
+
+/// Takes the input of a Job away, whichever has its name.
+pub(super) fn forget_input(job: &Key) -> Step {
+    delete_secret(input_key(job))
+}
+
+pub(super) fn delete_secret(key: Key) -> Step {
+    Step::Delete {
+        target: Reference { kind: SECRET, key, uid: String::new() },
+        resource_version: None,
+        propagation: Propagation::Background,
+        only_if_gone: vec![],
+    }
+}
+
+/// What the Pods of an attempt say of its end.
+pub(super) fn told(pods: &[Arc<Object>], uid: &str) -> Told {
+    let ended = pods.iter().filter_map(|pod| Some((pod, pod.parse::<Pod>().ok()?)));
+    let mut nothing = Told::Unseen;
+    for (pod, typed) in ended {
+        let status = typed.status.clone().unwrap_or_default();
+        let mut containers = status.container_statuses.iter().flatten();
+        let terminated = containers
+            .find(|one| one.name == CONTAINER)
+            .and_then(|one| one.state.as_ref()?.terminated.as_ref());
+        let Some(terminated) = terminated else {
+            if !may_act(pod) {
+                let said =
+                    [status.reason, status.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+                nothing = Told::Nothing(format!("Pod {} ended: {said}", pod.name()));
+            }
+            continue;
+        };
+        match Report::parse(terminated.message.as_deref().unwrap_or_default(), uid) {
+            Ok(report) => return Told::Report(Box::new(report)),
+            Err(unreadable) => {
+                nothing = Told::Nothing(format!("{}: {unreadable}", ending(pod.name(), terminated)))
+            }
+        }
+    }
+    nothing
+}
+
+/// The Pod whose log tells what happened.
+pub(super) fn speaker(pods: &[Arc<Object>]) -> Option<Key> {
+    pods.iter().max_by_key(|pod| pod.meta().creation_timestamp.as_ref().map(|at| at.0)).map(|pod| pod.key())
+}
+
+fn ending(pod: &str, ended: &ContainerStateTerminated) -> String {
+    let reason = ended.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("container {CONTAINER} of Pod {pod} ended with {}{reason}", ended.exit_code)
+}
+
+fn marks(me: &Object, spec: &KubernetesExecutionSpec) -> Map<String, Value> {
+    let fit = |text: &str| Value::from(names::label_value(text));
+    let mut marks: Map<String, Value> = [
+        (labels::EXECUTION_ID, fit(me.name())),
+        (labels::ACTION, fit(spec.action.as_str())),
+        (owner::OWNER_KIND, fit(&me.kind().kind)),
+        (owner::OWNER_NAMESPACE, fit(me.namespace().unwrap_or_default())),
+        (owner::OWNER_NAME, fit(me.name())),
+        (owner::OWNER_UID, Value::from(me.uid())),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    if let Some(request) = &spec.remediation_request_ref {
+        marks.insert(labels::REMEDIATION_REQUEST.to_owned(), fit(&request.name));
+    }
+    marks
+}

@@ -1,0 +1,184 @@
+//! What is taken back when a plan fails, in which order, and how far is that?
+//!
+//! What was done last is taken back first, one at a time: an earlier step may be what a later one stands on. The step that
+//! failed is taken back too, where it had changed something. Each is an execution of its own, with all its gates.
+
+use std::sync::Arc;
+
+use pawl_api::meta::{Phase as _, Reason, names};
+use pawl_api::remedy::kubernetes_execution::{self, rollback_name};
+use pawl_api::remedy::remediation_request::RollbackStrategy;
+use pawl_api::remedy::{
+    KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, annotations, labels,
+};
+use serde_json::{Map, Value, json};
+
+use super::steps::{Standing, Steps};
+use super::{Observed, beside, reference};
+use crate::object::Object;
+use crate::plan::{Adopt, Note, Part, Step};
+use crate::remedy::kubernetes_execution::rollback;
+use crate::view::View;
+
+/// The first, and the only one: what could not be taken back once is for a person to look at.
+const ATTEMPT: i32 = 1;
+
+/// A step that is to be taken back.
+#[derive(Debug)]
+pub(super) struct Rollback {
+    /// The step.
+    pub(super) step: String,
+    /// What it did.
+    of: Arc<KubernetesExecution>,
+    /// What takes it back, once there is one.
+    child: Option<(Arc<Object>, Option<Arc<KubernetesExecution>>)>,
+}
+
+/// How far taking back is.
+pub(super) enum Course {
+    /// Nothing is to be taken back, or all of it was.
+    Over,
+    /// This one is next: what makes it, and what it is called.
+    Next { create: Step, step: String, name: String },
+    /// One is going on; `approving`: people are asked about it.
+    Going { approving: bool },
+    /// It cannot go on: a person must look.
+    Stuck(String),
+}
+
+impl Rollback {
+    pub(super) fn is_begun(&self) -> bool {
+        self.child.is_some()
+    }
+
+    fn is_offered(&self) -> bool {
+        let information = self.of.status.as_ref().and_then(|status| status.rollback_information.as_ref());
+        information.is_some_and(|information| information.available)
+    }
+
+    pub(super) fn is_going(&self) -> bool {
+        self.child.is_some() && !self.phase().is_some_and(KubernetesExecutionPhase::is_terminal)
+    }
+
+    pub(super) fn object(&self) -> Option<&Arc<Object>> {
+        self.child.as_ref().map(|(object, _)| object)
+    }
+
+    /// What takes it back is called.
+    pub(super) fn name(&self) -> String {
+        let meta = &self.of.metadata;
+        rollback_name(
+            meta.name.as_deref().unwrap_or_default(),
+            meta.uid.as_deref().unwrap_or_default(),
+            ATTEMPT,
+        )
+    }
+
+    fn phase(&self) -> Option<KubernetesExecutionPhase> {
+        self.child.as_ref()?.1.as_ref()?.status.as_ref()?.phase
+    }
+}
+
+/// What is to be taken back, the newest first.
+pub(super) fn observe(
+    view: &dyn View,
+    me: &Object,
+    request: &RemediationRequest,
+    steps: &Steps,
+) -> Vec<Rollback> {
+    let failed = steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
+    let wanted = request.spec.rollback_strategy == RollbackStrategy::Automatic && !request.spec.dry_run;
+    if !failed || !wanted {
+        return Vec::new();
+    }
+    let done = steps.iter().filter_map(|step| Some((step, step.child.as_ref()?.action()?)));
+    // What was never begun has changed nothing.
+    let begun =
+        done.filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()));
+    let mut rollbacks: Vec<(Option<jiff::Timestamp>, Rollback)> = begun
+        .map(|(step, action)| {
+            let ended =
+                action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
+            let mut rollback = Rollback { step: step.step.name.clone(), of: Arc::clone(action), child: None };
+            let found = view.get(&kubernetes_execution::KIND, &beside(me, &rollback.name()));
+            let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
+            rollback.child = ours.map(|object| (Arc::clone(&object), object.parse().ok()));
+            (ended, rollback)
+        })
+        // Once it was taken back, it offers that no more.
+        .filter(|(_, rollback)| rollback.is_begun() || rollback.is_offered())
+        .collect();
+    rollbacks.sort_by(|(a, _), (b, _)| b.cmp(a));
+    rollbacks.into_iter().map(|(_, rollback)| rollback).collect()
+}
+
+/// How far it is.
+pub(super) fn course(observed: &Observed) -> Course {
+    for rollback in &observed.rollbacks {
+        match rollback.phase() {
+            _ if rollback.child.is_none() => return next(observed, rollback),
+            Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {}
+            Some(KubernetesExecutionPhase::Failed) => {
+                let status = rollback.child.as_ref().and_then(|(_, typed)| typed.as_ref()?.status.clone());
+                let why = status.and_then(|status| status.message).unwrap_or_default();
+                return Course::Stuck(format!("step {} could not be taken back: {why}", rollback.step));
+            }
+            phase @ (None
+            | Some(
+                KubernetesExecutionPhase::Validating
+                | KubernetesExecutionPhase::Validated
+                | KubernetesExecutionPhase::WaitingApproval
+                | KubernetesExecutionPhase::Executing,
+            )) => {
+                return Course::Going { approving: phase == Some(KubernetesExecutionPhase::WaitingApproval) };
+            }
+        }
+    }
+    Course::Over
+}
+
+fn next(observed: &Observed, rollback: &Rollback) -> Course {
+    let me = &observed.me;
+    let more: Map<String, Value> = Map::from_iter([("remediationRequestRef".to_owned(), reference(me))]);
+    let requested_by = observed.request.spec.requested_by.as_deref();
+    match rollback::manifest(&rollback.of, requested_by, ATTEMPT, more) {
+        Err(impossible) => Course::Stuck(format!("step {}: {impossible}", rollback.step)),
+        Ok(mut manifest) => {
+            if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.insert("ownerReferences".to_owned(), json!([me.controller_reference()]));
+                if let Some(marks) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+                    marks
+                        .insert(labels::REMEDIATION_REQUEST.to_owned(), json!(names::label_value(me.name())));
+                    marks.insert(labels::STEP.to_owned(), json!(names::label_value(&rollback.step)));
+                }
+            }
+            let adopt = Adopt::ControlledBy(me.uid().to_owned());
+            let create = Step::Create { kind: kubernetes_execution::KIND, manifest, adopt };
+            Course::Next { create, step: rollback.step.clone(), name: rollback.name() }
+        }
+    }
+}
+
+/// That a step is taken back, for people.
+pub(super) fn note(step: &str) -> Note {
+    Note::normal(Reason::RollbackStarted, format!("step {step} is taken back"))
+}
+
+/// Ends the offers of a rollback: the plan succeeded as a whole.
+pub(super) fn finalize(observed: &Observed) -> Vec<Step> {
+    let offered = observed.steps.iter().filter_map(|step| step.child.as_ref()).filter(|child| {
+        let phase = child.action().and_then(|action| action.status.as_ref()?.phase);
+        phase == Some(KubernetesExecutionPhase::RollbackReady)
+            && child.object.annotation(annotations::FINALIZE).is_none()
+            && !child.object.is_deleting()
+    });
+    let why = format!("RemediationRequest {} is done", observed.me.name());
+    offered
+        .map(|child| Step::Patch {
+            target: child.object.reference(),
+            resource_version: None,
+            patch: json!({"metadata": {"annotations": {annotations::FINALIZE: why}}}),
+            part: Part::Main,
+        })
+        .collect()
+}
