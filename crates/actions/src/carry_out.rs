@@ -137,7 +137,7 @@ impl Carrying<'_> {
         for write in writes {
             match self.way.write(write, false).await {
                 Ok(heard) => self.wrote(write, heard),
-                Err(failure) => match self.judge(write, failure) {
+                Err(failure) => match self.judge(write, &failure) {
                     Round::Written => {}
                     Round::NotNow(why) => not_now = Some(why),
                     other @ (Round::Again(_) | Round::Failed(_)) => return other,
@@ -148,7 +148,7 @@ impl Carrying<'_> {
     }
 
     /// What a write that did not succeed means.
-    fn judge(&mut self, write: &Write, failure: Failure) -> Round {
+    fn judge(&mut self, write: &Write, failure: &Failure) -> Round {
         let ends = matches!(write.how, How::Delete { .. } | How::Evict { .. });
         match failure.category {
             // It is gone, or another one is there: what was to end has ended.

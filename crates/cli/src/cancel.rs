@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use kube::api::{Api, Patch, PatchParams};
 use pawl_api::meta::Phase as _;
 use pawl_api::remedy::annotations::CANCEL;
-use pawl_api::remedy::{RemediationPhase, RemediationRequest, WorkflowExecution, WorkflowExecutionPhase};
+use pawl_api::remedy::{
+    KubernetesExecution, KubernetesExecutionPhase, RemediationPhase, RemediationRequest, WorkflowExecution,
+    WorkflowExecutionPhase,
+};
 use serde_json::json;
 
 use crate::terminal::Say;
@@ -14,7 +17,7 @@ use crate::{cluster, locks};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to stop: wfe/NAME or rr/NAME.
+    /// What to stop: wfe/NAME, ke/NAME or rr/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
     /// Why: recorded with your name.
@@ -30,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let Some((kind, name)) = args.what.split_once('/') else {
-        bail!("{}: say KIND/NAME, as wfe/mend-1 or rr/crash-1", args.what);
+        bail!("{}: say KIND/NAME, as wfe/mend-1, ke/scale-1 or rr/crash-1", args.what);
     };
     let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
     let who = locks::who_am_i(&client).await?;
@@ -56,7 +59,16 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
             }
             api.patch(name, &parameters, &patch).await.with_context(|| format!("cancel {name}"))?;
         }
-        other => bail!("{other}: cannot be cancelled; say wfe/NAME or rr/NAME"),
+        "ke" | "kubernetesexecution" => {
+            let api: Api<KubernetesExecution> = Api::namespaced(client, &args.namespace);
+            let found = api.get(name).await.with_context(|| format!("read KubernetesExecution {name}"))?;
+            let phase = found.status.and_then(|status| status.phase);
+            if let Some(phase) = phase.filter(|phase| KubernetesExecutionPhase::is_terminal(*phase)) {
+                bail!("KubernetesExecution {name} is over: {}", phase.as_str());
+            }
+            api.patch(name, &parameters, &patch).await.with_context(|| format!("cancel {name}"))?;
+        }
+        other => bail!("{other}: cannot be cancelled; say wfe/NAME, ke/NAME or rr/NAME"),
     }
     say.line(&format!("{} is asked to stop", args.what));
     Ok(())

@@ -22,28 +22,26 @@ pub(crate) struct Choices {
 
 /// The machines of all doors, and of the locks and Freezes they share: they run against any Kubernetes. `image` is Pawl's own.
 pub(crate) fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
-    let executor = Executor { image: image.to_owned(), ..Executor::default() };
-    machines_with(system_namespace, image, choices, &executor)
-}
-
-/// The same, with what an operator chose for those who carry actions out.
-pub(crate) fn machines_with(
-    system_namespace: &str,
-    image: &str,
-    choices: &Choices,
-    executor: &Executor,
-) -> Vec<AnyMachine> {
-    let deploy = deploy::machines_with(system_namespace, image);
     let actions = KubernetesExecutions {
         system_namespace: system_namespace.to_owned(),
-        executor: executor.clone(),
+        executor: Executor { image: image.to_owned(), ..Executor::default() },
         ..KubernetesExecutions::default()
     };
+    machines_with(actions, image, choices)
+}
+
+/// The same, with what an operator chose for actions.
+pub(crate) fn machines_with(
+    actions: KubernetesExecutions,
+    image: &str,
+    choices: &Choices,
+) -> Vec<AnyMachine> {
+    let system_namespace = actions.system_namespace.clone();
+    let deploy = deploy::machines_with(&system_namespace, image);
     let remedy = remedy::machines_with(actions, choices.minimum_cooldown);
-    let doors = git::machines(system_namespace).into_iter().chain(deploy).chain(remedy);
-    let policies = PolicyMaps { system_namespace: system_namespace.to_owned() };
-    let shared = [AnyMachine::new(Reaper), AnyMachine::new(Freezes), AnyMachine::new(policies)];
-    doors.chain(shared).collect()
+    let doors = git::machines(&system_namespace).into_iter().chain(deploy).chain(remedy);
+    let policies = PolicyMaps { system_namespace };
+    doors.chain([AnyMachine::new(Reaper), AnyMachine::new(Freezes), AnyMachine::new(policies)]).collect()
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.

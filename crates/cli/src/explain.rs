@@ -9,7 +9,7 @@ use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
 use pawl_api::meta::{Kind, Target};
-use pawl_api::remedy::{RemediationRequest, WorkflowExecution};
+use pawl_api::remedy::{KubernetesExecution, RemediationRequest, WorkflowExecution};
 use pawl_machines::git::explain;
 use pawl_machines::lock::LEASE;
 use pawl_machines::object::Object;
@@ -26,7 +26,8 @@ const EVENTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, inst/NAME, exec/NAME, di/NAME, wfe/NAME or rr/NAME.
+    /// What to explain: workflow/NAME, branch/NAME, pr/NUMBER, inst/NAME, exec/NAME, di/NAME, wfe/NAME, ke/NAME or
+    /// rr/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
     /// What this path leads to (with pr/NUMBER or branch/NAME).
@@ -65,10 +66,11 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
             asked.pull_request(number).await?
         }
         "wfe" | "workflowexecution" | "workflowexecutions" => asked.execution(name).await?,
+        "ke" | "kubernetesexecution" | "kubernetesexecutions" => asked.action(name).await?,
         "rr" | "remediationrequest" | "remediationrequests" => asked.request(name).await?,
         other => match tree::kind_of(other) {
             Some(kind) => asked.deployed(&kind, name).await?,
-            None => bail!("{other}: not explained; say workflow, branch, pr, inst, exec, di, wfe or rr"),
+            None => bail!("{other}: not explained; say workflow, branch, pr, inst, exec, di, wfe, ke or rr"),
         },
     };
     say.line(told.trim_end());
@@ -105,6 +107,12 @@ impl Asked<'_> {
         };
         let lease = Object::new(LEASE, serde_json::to_value(lease)?)?;
         Ok(Memory::of(Some(&lease)).ok())
+    }
+
+    async fn action(&self, name: &str) -> anyhow::Result<String> {
+        let execution: KubernetesExecution = self.get(name).await?;
+        let happened = self.happened(&execution.uid().unwrap_or_default()).await?;
+        Ok(remedy::explain::action(name, &execution, &happened))
     }
 
     async fn request(&self, name: &str) -> anyhow::Result<String> {

@@ -150,49 +150,10 @@ fn permissions(choices: &Choices) -> Vec<Value> {
     ]
 }
 
-/// Who says that he approves, or asks, must be who he says: the API server knows, so it checks.
+/// Who says that they approve, or ask, must be who they say: the API server knows, so it checks.
 fn admission(choices: &Choices) -> Vec<Value> {
     let operator = format!("system:serviceaccount:{}:{NAME}", choices.system_namespace);
-    let policy = |name: &str, group: &str, resources: &[&str], validations: Value| {
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name, "labels": labels()},
-            "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [{
-                "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
-                "resources": resources}]}, "validations": validations}})
-    };
-    let binding = |name: &str| {
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": labels()},
-            "spec": {"policyName": name, "validationActions": ["Deny"]}})
-    };
-    let approver = json!([
-        {"expression": "object.spec.approver.username == request.userInfo.username",
-         "message": "spec.approver.username must be the name of whoever creates the Approval"},
-        {"expression": "!has(object.spec.approver.groups) || object.spec.approver.groups.all(group, \
-            has(request.userInfo.groups) && group in request.userInfo.groups)",
-         "message": "spec.approver.groups must be groups of whoever creates the Approval"},
-    ]);
-    // A parent hands `requestedBy` down to its children; only Pawl itself may do that for somebody else.
-    let requester = json!([
-        {"expression": format!("!has(object.spec.requestedBy) || object.spec.requestedBy == \
-            request.userInfo.username || request.userInfo.username == '{operator}' || \
-            (request.operation == 'UPDATE' && has(oldObject.spec.requestedBy) && \
-            oldObject.spec.requestedBy == object.spec.requestedBy)"),
-         "message": "spec.requestedBy must be the name of whoever asks"},
-    ]);
-    vec![
-        policy("pawl-approver", "pawl.dev", &["approvals"], approver),
-        binding("pawl-approver"),
-        policy(
-            "pawl-requester-ke",
-            "kubernetesexecution.kubernaut.ai",
-            &["kubernetesexecutions"],
-            requester.clone(),
-        ),
-        binding("pawl-requester-ke"),
-        policy("pawl-requester-rr", "remediation.kubernaut.ai", &["remediationrequests"], requester),
-        binding("pawl-requester-rr"),
-    ]
+    pawl_machines::remedy::identity::manifests(&[operator], &labels())
 }
 
 fn deployment(choices: &Choices) -> Value {

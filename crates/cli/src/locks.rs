@@ -211,11 +211,24 @@ fn acted(lease: &Object, what: What, by: &str, reason: &str, about: String) -> S
 /// # Errors
 /// When it does not say.
 pub(crate) async fn who_am_i(client: &kube::Client) -> anyhow::Result<String> {
+    Ok(myself(client).await?.username)
+}
+
+/// Who the API server takes the caller for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Me {
+    pub(crate) username: String,
+    pub(crate) groups: Vec<String>,
+}
+
+pub(crate) async fn myself(client: &kube::Client) -> anyhow::Result<Me> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review =
         api.create(&PostParams::default(), &SelfSubjectReview::default()).await.context("ask who I am")?;
-    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.filter(|name| !name.is_empty()).context("the API server does not say who I am")
+    let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
+    let username = user.username.filter(|name| !name.is_empty());
+    let username = username.context("the API server does not say who I am")?;
+    Ok(Me { username, groups: user.groups.unwrap_or_default() })
 }
 
 /// `false`: somebody else was faster.

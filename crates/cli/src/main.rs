@@ -1,6 +1,7 @@
 //! `pawl`, the one executable: parse, then call.
 
 mod act;
+mod approve;
 mod audit;
 mod audit_keeping;
 mod bench;
@@ -22,6 +23,7 @@ mod operator;
 mod policy;
 mod ports;
 mod rbac;
+mod rollback;
 mod run;
 mod sim;
 mod stop;
@@ -35,6 +37,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pawl_api::pawl::approval::Decision;
 
 use crate::operate::Operation;
 use crate::terminal::{Say as _, Stdout};
@@ -71,8 +74,16 @@ enum Command {
     Unlock(locks::UnlockArgs),
     /// Let a workflow run again on a target after it failed there, once somebody has looked at it.
     ClearBlock(locks::ClearArgs),
-    /// Stop a WorkflowExecution or a RemediationRequest.
+    /// Stop a WorkflowExecution, a KubernetesExecution or a RemediationRequest.
     Cancel(cancel::Args),
+    /// Say yes to an action, once you have seen what it would do.
+    Approve(approve::Args),
+    /// Say no to an action.
+    Reject(approve::Args),
+    /// Take an action back: what undoes it passes the same gates, and is refused if its target changed since.
+    Rollback(rollback::Args),
+    /// Say that an action will not be taken back.
+    Finalize(rollback::Args),
     /// Show the objects below an Installation, and what each of them waits for.
     Tree(tree::Args),
     /// Start a job: everything in the tree is brought to what it should be.
@@ -162,6 +173,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Unlock(args) => runtime()?.block_on(locks::unlock(&args, &mut Stdout))?,
         Command::ClearBlock(args) => runtime()?.block_on(locks::clear_block(&args, &mut Stdout))?,
         Command::Cancel(args) => runtime()?.block_on(cancel::run(&args, &mut Stdout))?,
+        Command::Approve(args) => {
+            runtime()?.block_on(approve::run(&args, Decision::Approve, &mut Stdout))?;
+        }
+        Command::Reject(args) => runtime()?.block_on(approve::run(&args, Decision::Reject, &mut Stdout))?,
+        Command::Rollback(args) => runtime()?.block_on(rollback::roll_back(&args, &mut Stdout))?,
+        Command::Finalize(args) => runtime()?.block_on(rollback::finalize(&args, &mut Stdout))?,
         Command::Tree(args) => runtime()?.block_on(tree::run(&args, &mut Stdout))?,
         Command::Reconcile(args) => {
             runtime()?.block_on(operate::run(&args, Operation::Reconcile, &mut Stdout))?;

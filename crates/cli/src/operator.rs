@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
 use pawl_integrations::github::transport;
+use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;
 use crate::{audit_keeping, cluster, doors, logging, rbac, stop, webhook};
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     doors: doors::Choices,
     #[command(flatten)]
     actions: rbac::Choices,
+    /// A namespace whose objects no action touches, beside Pawl's own; may be given several times.
+    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_values = PROTECTED_NAMESPACES)]
+    protected_namespaces: Vec<String>,
     #[command(flatten)]
     audit: audit_keeping::Choices,
     #[command(flatten)]
@@ -52,7 +56,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let config = cluster::config_for_controllers(args.kubeconfig.as_deref()).await?;
     let client = kube::Client::try_from(config.clone())?;
     let executor = args.actions.executor(&args.image);
-    let machines = doors::machines_with(&args.system_namespace, &args.image, &args.doors, &executor);
+    let actions = KubernetesExecutions {
+        system_namespace: args.system_namespace.clone(),
+        executor: executor.clone(),
+        protected_namespaces: args.protected_namespaces.clone(),
+    };
+    let machines = doors::machines_with(actions, &args.image, &args.doors);
     let door = Door::Address(Arc::new(config));
     let config = leader::Config {
         namespace: args.system_namespace.clone(),

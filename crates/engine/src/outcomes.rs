@@ -114,14 +114,14 @@ mod tests {
     use serde_json::json;
 
     /// What is counted when an execution that was `before` becomes `after`.
-    fn counted(before: Value, after: Value) -> String {
+    fn counted(before: &Value, after: &Value) -> String {
         let metadata =
             json!({"name": "w", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"});
         let me =
             Object::new(workflow_execution::KIND, json!({"metadata": metadata, "status": before})).unwrap();
         let machine = AnyMachine::new(WorkflowExecutions::default());
         let metrics = Metrics::default();
-        Outcomes::of(&machine, &me, Some(&after), "2026-01-01T00:01:00Z".parse().unwrap()).count(&metrics);
+        Outcomes::of(&machine, &me, Some(after), "2026-01-01T00:01:00Z".parse().unwrap()).count(&metrics);
         metrics.exposition()
     }
 
@@ -129,7 +129,7 @@ mod tests {
     fn an_end_is_counted_with_how_long_it_took() {
         let times = json!({"phase": "Completed", "startTime": "2026-01-01T00:00:10Z",
             "completionTime": "2026-01-01T00:00:14Z"});
-        let text = counted(json!({"phase": "Running"}), times);
+        let text = counted(&json!({"phase": "Running"}), &times);
         for line in [
             "pawl_phase_changes_total{kind=\"WorkflowExecution\",phase=\"Completed\"} 1",
             "pawl_outcome_duration_seconds_sum{kind=\"WorkflowExecution\",phase=\"Completed\"} 4.0",
@@ -137,12 +137,12 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing from\n{text}");
         }
-        assert!(!counted(json!({}), json!({"phase": "Running"})).contains("outcome_duration_seconds_sum{"));
+        assert!(!counted(&json!({}), &json!({"phase": "Running"})).contains("outcome_duration_seconds_sum{"));
     }
 
     #[test]
     fn a_skip_is_counted_by_its_reason_and_a_word_that_is_no_reason_opens_no_series() {
-        let skipped = |reason: &str| counted(json!({}), json!({"phase": "Skipped", "reason": reason}));
+        let skipped = |reason: &str| counted(&json!({}), &json!({"phase": "Skipped", "reason": reason}));
         let line =
             |reason: &str| format!("pawl_skips_total{{kind=\"WorkflowExecution\",reason=\"{reason}\"}} 1");
         assert!(skipped("ResourceBusy").contains(&line("ResourceBusy")));
@@ -155,9 +155,7 @@ mod tests {
             |verdict: &str| json!({"gate": "Lock", "verdict": verdict, "reason": "r", "lookedAt": "t"});
         let line = "pawl_gate_verdicts_total{kind=\"WorkflowExecution\",gate=\"Lock\",verdict=\"Passed\"} 1";
         let passed = json!({"phase": "Running", "gates": [gate("Passed")]});
-        assert!(
-            counted(json!({"phase": "Running", "gates": [gate("Waiting")]}), passed.clone()).contains(line)
-        );
-        assert!(!counted(passed.clone(), passed).contains("gate_verdicts_total{"));
+        assert!(counted(&json!({"phase": "Running", "gates": [gate("Waiting")]}), &passed).contains(line));
+        assert!(!counted(&passed, &passed).contains("gate_verdicts_total{"));
     }
 }

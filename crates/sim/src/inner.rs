@@ -12,12 +12,13 @@ use futures::FutureExt as _;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
-use pawl_engine::outside::{Nobody, Outside};
+use pawl_engine::outside::Outside;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
 use pawl_machines::failure::Failure;
 
+use crate::acting;
 use crate::fault::{self, Fault, Injection};
 use crate::ground::{DAWN, Ground};
 use crate::hub::{Fate, Mail, Sky, Weather};
@@ -270,6 +271,8 @@ impl World<'_> {
             // A port in a simulation answers at once; one that would wait is not there.
             let heard = outside.call(&call).now_or_never();
             let answer = heard.unwrap_or_else(|| Err(Failure::unanswered(call.to_string(), "no answer")));
+            // An undo is stored by the port itself.
+            self.ground.catch_up();
             if self.sky.take_crash() {
                 return self.crash(index);
             }
@@ -451,7 +454,10 @@ fn outside(ground: &Ground, sky: &Arc<Sky>, guards: Guards) -> Arc<dyn Outside> 
             let weather = Arc::clone(sky) as Arc<dyn Weather>;
             hub.port(&ground.env, &ground.server, weather, ground.trace().clone(), guards)
         }
-        None => Arc::new(Nobody),
+        None => {
+            let weather = Arc::clone(sky) as Arc<dyn Weather>;
+            Arc::new(acting::Port::new(&ground.server, &ground.env, weather, ground.trace().clone()))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `["exit", "3"]` ends with 3, `["hang"]` never ends by itself; so do the images `exit:3` and `hang` without a command.
 //! Of several containers each waits for the one before it, and a failure is the end: no world here has Pods whose
-//! containers run together. The node is no subject of the simulation: its writes meet no faults.
+//! containers run together. Executors of actions do what their orders say ([`crate::acting`]). The node is no subject of the simulation: its writes meet no faults.
 
 use std::sync::Arc;
 
@@ -13,13 +13,14 @@ use pawl_api::k8s::{POD, SECRET};
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
+use crate::acting::{Move, next_move};
 use crate::ground::{Ground, request};
 
 /// The pods with which the node would do something next, in pod order.
 pub fn movable(ground: &Ground) -> impl Iterator<Item = &Arc<Object>> {
     ground.all(&POD).filter(|pod| match phase(pod) {
         "Pending" => true,
-        "Running" => pod.is_deleting() || exit_code(pod).is_some(),
+        "Running" => pod.is_deleting() || exit_code(pod).is_some() || next_move(ground, pod).is_some(),
         _ => is_held(pod),
     })
 }
@@ -27,11 +28,15 @@ pub fn movable(ground: &Ground) -> impl Iterator<Item = &Arc<Object>> {
 /// What the node does with a pod.
 pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
     let status = match phase(pod) {
-        "Running" if pod.is_deleting() => ended(ground, pod, 143),
+        "Running" if pod.is_deleting() => ended(ground, pod, 143, ""),
         "Running" if brings_out(ground, pod).is_some() => {
             return brings_out(ground, pod).unwrap_or_default();
         }
-        "Running" => ended(ground, pod, exit_code(pod).unwrap_or_default()),
+        "Running" => match next_move(ground, pod) {
+            Some(Move::Write(request)) => return request,
+            Some(Move::End { code, message }) => ended(ground, pod, code, &message),
+            None => ended(ground, pod, exit_code(pod).unwrap_or_default(), ""),
+        },
         _ if is_held(pod) => return release(pod),
         _ => json!({"phase": "Running", "startTime": ground.now().to_string(),
             "conditions": [{"type": "Ready", "status": "True"}]}),
@@ -99,7 +104,7 @@ fn own_code(container: &Value) -> Option<i64> {
     }
 }
 
-fn ended(ground: &Ground, pod: &Object, code: i64) -> Value {
+fn ended(ground: &Ground, pod: &Object, code: i64, message: &str) -> Value {
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
     let all = containers(pod);
     // The first that does not end well by itself is the one that ended with this code.
@@ -115,7 +120,8 @@ fn ended(ground: &Ground, pod: &Object, code: i64) -> Value {
             let code = if at == last { code } else { 0 };
             let reason = if code == 0 { "Completed" } else { "Error" };
             json!({"name": container.get("name"), "ready": false, "restartCount": 0, "image": "sim", "imageID": "sim",
-                "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": ground.now().to_string()}}})
+                "state": {"terminated": {"exitCode": code, "reason": reason, "message": message,
+                    "finishedAt": ground.now().to_string()}}})
         })
         .collect();
     json!({"phase": phase, "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": statuses})

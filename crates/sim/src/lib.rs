@@ -4,6 +4,7 @@
 //! real loop on the in-process server under a paused clock. Both break what can break between a controller and its
 //! API server, then let everything settle, then ask the oracles. The same seed gives the same trace, byte for byte.
 
+pub mod acting;
 pub mod campaign;
 pub mod fault;
 pub mod ground;

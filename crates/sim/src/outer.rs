@@ -19,11 +19,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use jiff::SignedDuration;
 use kube::client::Body;
-use pawl_engine::outside::{Nobody, Outside};
+use pawl_engine::outside::Outside;
 use pawl_engine::{Clock as _, Engine, VirtualClock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use crate::acting;
 use crate::fault::{self, Fault};
 use crate::ground::{DAWN, Ground, SharedTrace, SimEnv};
 use crate::hub::{Fate, Hub, Mail, Weather};
@@ -225,7 +226,10 @@ impl Home {
                 let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
                 hub.port(&self.env, &self.server, weather, shared.trace.clone(), shared.setup.guards)
             }
-            None => Arc::new(Nobody),
+            None => {
+                let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
+                Arc::new(acting::Port::new(&self.server, &self.env, weather, shared.trace.clone()))
+            }
         }
     }
 }

@@ -37,7 +37,15 @@ pub struct Scenario {
 
 /// Worlds in which several want the same, and any of them may rightly get it: what must hold whoever wins is asked by
 /// their own `ends_with`.
-const RACES: [&str; 3] = ["manifests-locked", "remedy-contenders", "remedy-request-blocked"];
+const RACES: [&str; 7] = [
+    "manifests-locked",
+    "remedy-contenders",
+    "remedy-request-blocked",
+    "action-contenders",
+    "action-target-moves",
+    "action-policy-moves",
+    "action-delete",
+];
 
 impl Scenario {
     /// Whether a run with these faults must end as the plain one does. On GitHub the time is part of a commit's hash, and

@@ -23,6 +23,7 @@ fn workload(replicas: i32) -> Value {
         "selector": {"matchLabels": {"app": "web"}}, "template": template("app:1")}})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn node(spec: Value) -> Value {
     json!({"metadata": {"name": "worker-1"}, "spec": spec})
 }
@@ -101,6 +102,7 @@ async fn there_and_back(world: &World, case: Case<'_>) {
     assert_eq!((again.outcome, again.changed.len()), (Outcome::Done, 0), "{again:?}");
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn shop(more: Value) -> Value {
     let mut parameters = json!({"namespace": "shop"});
     parameters.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

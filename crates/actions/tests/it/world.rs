@@ -114,35 +114,31 @@ impl World {
     }
 
     pub(crate) async fn look(&self, order: &Order) -> Looked {
-        match self.ask(order, Ask::Look).await.unwrap() {
-            Reply::Looked(looked) => looked,
-            other => panic!("{other:?}"),
-        }
+        let reply = self.ask(order, Ask::Look).await.unwrap();
+        let Reply::Looked(looked) = reply else { panic!("{reply:?}") };
+        looked
     }
 
     pub(crate) async fn access(&self, order: &Order) -> action::Access {
         let service_account = self.executor.service_account(order);
-        match self.ask(order, Ask::Access { service_account }).await.unwrap() {
-            Reply::Access(access) => access,
-            other => panic!("{other:?}"),
-        }
+        let reply = self.ask(order, Ask::Access { service_account }).await.unwrap();
+        let Reply::Access(access) = reply else { panic!("{reply:?}") };
+        access
     }
 
     pub(crate) async fn try_out(&self, order: &Order) -> DryRunResults {
         let service_account = self.executor.service_account(order);
-        match self.ask(order, Ask::DryRun { service_account }).await.unwrap() {
-            Reply::DryRun(results) => results,
-            other => panic!("{other:?}"),
-        }
+        let reply = self.ask(order, Ask::DryRun { service_account }).await.unwrap();
+        let Reply::DryRun(results) = reply else { panic!("{reply:?}") };
+        results
     }
 
     pub(crate) async fn capture(&self, order: &Order) -> Result<Captured, Failure> {
         let service_account = self.executor.service_account(order);
         let secret = self.executor.undo_secret(&order.uid);
-        match self.ask(order, Ask::Capture { secret, service_account }).await? {
-            Reply::Captured(captured) => Ok(captured),
-            other => panic!("{other:?}"),
-        }
+        let reply = self.ask(order, Ask::Capture { secret, service_account }).await?;
+        let Reply::Captured(captured) = reply else { panic!("{reply:?}") };
+        Ok(captured)
     }
 
     /// What is mounted into the executor's Pod of this execution.

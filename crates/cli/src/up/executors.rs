@@ -1,18 +1,25 @@
-//! The accounts with which actions are carried out here, as `pawl rbac generate` prints them.
+//! Who carries actions out here, as `pawl rbac generate` prints it, and who checks who approves them, as `pawl install`
+//! does.
 
 use anyhow::Context as _;
 use http::{Method, Request, header};
 use pawl_api::k8s::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICE_ACCOUNT};
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::action::rbac;
-use serde_json::Value;
+use pawl_machines::remedy::identity::{self, BINDING, POLICY};
+use serde_json::{Value, json};
 
-/// Makes them, or brings them up to date.
+/// Whom the API server takes the controllers in its own process for.
+const CONTROLLERS: &str = "system:apiserver";
+
+/// Makes all of it, or brings it up to date.
 pub(crate) async fn install(client: &kube::Client, executor: &Executor) -> anyhow::Result<()> {
-    for manifest in rbac::manifests(executor, &[]) {
+    let checks =
+        identity::manifests(&[CONTROLLERS.to_owned()], &json!({"app.kubernetes.io/part-of": "pawl"}));
+    for manifest in rbac::manifests(executor, &[]).into_iter().chain(checks) {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();
-        let kinds = [NAMESPACE, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING];
+        let kinds = [NAMESPACE, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POLICY, BINDING];
         let kind = kinds.into_iter().find(|kind| text("/kind") == Some(&kind.kind));
         let kind = kind.with_context(|| format!("{name} is of a kind that is not known"))?;
         let path = kind.path(text("/metadata/namespace"), Some(name));

@@ -8,6 +8,7 @@
 )]
 
 mod acting;
+mod actions;
 mod bench;
 mod containers;
 mod demo;

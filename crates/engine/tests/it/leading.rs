@@ -75,11 +75,15 @@ async fn a_leader_that_cannot_renew_stops_acting_before_another_begins() {
 async fn a_loop_that_is_killed_asks_for_nothing_more_and_the_next_one_goes_on() {
     let lab = Lab::new();
     lab.config_map("a", json!({"wants": "3"}));
-    lab.spoil(
-        |asked| {
-            if asked.method == "POST" { Spoil::Lag(Duration::from_secs(2)) } else { Spoil::Nothing }
-        },
-    );
+    // Children are made side by side: so that there is one and not yet another, each takes longer than the one before.
+    let mut lag = Duration::ZERO;
+    lab.spoil(move |asked| {
+        if asked.method != "POST" {
+            return Spoil::Nothing;
+        }
+        lag += Duration::from_secs(2);
+        Spoil::Lag(lag)
+    });
     let first = lab.run(&candidate(&lab, "first"));
     eventually("the first child", || lab.secrets().len() == 1).await;
     first.kill().await;

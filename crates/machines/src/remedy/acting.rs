@@ -225,10 +225,13 @@ impl Acts {
     /// The Jobs that were let go and are not over, each by the execution it is of.
     pub(super) fn going(&self) -> Vec<Key> {
         let jobs = self.jobs();
-        let going = jobs.iter().filter(|job| {
-            job["spec"]["suspend"] == false
-                && job["status"]["conditions"].as_array().is_none_or(Vec::is_empty)
-        });
+        let is_over = |job: &Value| {
+            let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions
+                .iter()
+                .any(|one| one["status"] == "True" && (one["type"] == "Complete" || one["type"] == "Failed"))
+        };
+        let going = jobs.iter().filter(|job| job["spec"]["suspend"] == false && !is_over(job));
         going.map(|job| Key::new(Some(EXECUTOR), job["metadata"]["name"].as_str().unwrap())).collect()
     }
 

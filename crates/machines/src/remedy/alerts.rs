@@ -36,6 +36,9 @@ const MAX_PAIRS: usize = 64;
 const MAX_LABEL_CHARS: usize = 4096;
 const MAX_ANNOTATION_CHARS: usize = 8192;
 
+/// Who asks for what an alert leads to: nobody can have this name, so somebody else approves it, whoever that is.
+pub const ALERTS: &str = "pawl:alerts";
+
 /// On a RemediationRequest: the playbook that chose its plan.
 const PLAYBOOK: &str = "pawl.dev/playbook";
 
@@ -276,7 +279,7 @@ impl Playbook {
             },
             "spec": {
                 "targetResource": target_resource, "signal": signal, "plan": plan,
-                "rollbackStrategy": self.spec.rollback_strategy, "timeouts": self.spec.timeouts,
+                "requestedBy": ALERTS, "rollbackStrategy": self.spec.rollback_strategy, "timeouts": self.spec.timeouts,
                 "dryRun": self.spec.dry_run,
             },
         });

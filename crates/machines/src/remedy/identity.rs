@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_check_that_is_missing_or_lets_something_pass_is_no_check() {
-        assert!(matches!(verified(&World::default()), Verified::No(why) if why.contains("not served")));
+        assert!(matches!(verified(&World::default()), Verified::No(why) if why.contains("there is no")));
         unsure(|shipped| drop(shipped.remove(0)), "there is no ValidatingAdmissionPolicy");
         unsure(|shipped| drop(shipped.remove(1)), "there is no ValidatingAdmissionPolicyBinding");
         unsure(|shipped| shipped[0]["spec"]["failurePolicy"] = json!("Ignore"), "cannot check");

@@ -25,7 +25,8 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Duration, Phase as _, Target};
-use pawl_api::pawl::labels::{OWNER_UID, TARGET_HASH};
+use pawl_api::pawl::freeze::Door;
+use pawl_api::pawl::labels::{OWNER_UID, POLICY, TARGET_HASH};
 use pawl_api::pawl::{SYSTEM_NAMESPACE, approval};
 use pawl_api::remedy::{
     KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus, RemediationRequest, finalizers,
@@ -40,6 +41,7 @@ use super::safety::Policies;
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
+use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -104,6 +106,7 @@ pub struct Observed {
     wish: Result<Wish, String>,
     power: Result<(), NotAllowed>,
     policies: Policies,
+    freezes: Selecting,
     /// The Approvals that name it, the oldest first.
     approvals: Vec<Arc<Object>>,
     /// Whether those who approve are who they say.
@@ -151,7 +154,8 @@ impl Machine for KubernetesExecutions {
                 Watch::other(POD, wakes::of_the_pod),
                 Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
-                Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target),
+                Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target).by_labels(&[POLICY]),
+                freeze::watch(wakes::of_a_freeze),
                 Watch::other(SECRET, wakes::of_the_target).metadata_only(),
                 Watch::other(DEPLOYMENT, wakes::of_the_target).metadata_only(),
                 Watch::other(REPLICA_SET, |_, _| Vec::new()).metadata_only(),
@@ -196,7 +200,8 @@ impl Machine for KubernetesExecutions {
             recorded.map(str::to_owned).or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
         Observed {
             power: power::power(view, &self.system_namespace, &me, known, None),
-            policies: asking::policies(view, &self.system_namespace),
+            policies: Policies::observe(view, &self.system_namespace),
+            freezes: Selecting::observe(view, &me, Door::Remedy, known),
             approvals: approvals::of(view, &me),
             verified: identity::verified(view),
             approval_timeout: approval_timeout(view, &me, execution),

@@ -40,7 +40,6 @@ pub fn machines_with(
     let executions = workflow_execution::WorkflowExecutions {
         system_namespace: system_namespace.clone(),
         minimum_cooldown,
-        ..workflow_execution::WorkflowExecutions::default()
     };
     let requests = remediation_request::RemediationRequests { system_namespace };
     vec![

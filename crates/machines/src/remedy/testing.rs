@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pawl_api::meta::Kind;
 use pawl_api::pawl::freeze;
-use pawl_api::remedy::{annotations, remediation_request, workflow_execution};
+use pawl_api::remedy::{annotations, kubernetes_execution, remediation_request, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN};
 use serde_json::{Value, json};
 
@@ -21,9 +21,10 @@ use crate::object::Key;
 use crate::testing::{Cluster, merge};
 use crate::view::View as _;
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     NAMESPACE,
     workflow_execution::KIND,
+    kubernetes_execution::KIND,
     remediation_request::KIND,
     JOB,
     POD,

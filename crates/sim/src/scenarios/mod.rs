@@ -1,5 +1,6 @@
 //! Every scenario, by name.
 
+mod actions;
 mod deploy;
 mod garbage;
 mod git;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Scenario> {
         deploy::all(),
         items::all(),
         remedy::all(),
+        actions::all(),
         tekton::all(),
     ]
     .into_iter()

@@ -267,7 +267,7 @@ fn scenario(
     }
 }
 
-fn machines(guards: Guards) -> Vec<AnyMachine> {
+pub(super) fn machines(guards: Guards) -> Vec<AnyMachine> {
     let own = pawl_machines::remedy::machines(SYSTEM_NAMESPACE);
     super::jobs::machines(guards).into_iter().chain(own).chain([AnyMachine::new(Reaper)]).collect()
 }
@@ -320,7 +320,7 @@ fn tekton_says(status: &'static str, reason: &'static str) -> Deed {
         .when(|ground| ground.all(&PIPELINE_RUN).any(|run| run.annotation(HELD).is_none()))
 }
 
-fn merge(into: &mut Value, patch: Value) {
+pub(super) fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {

@@ -10,16 +10,19 @@ use pawl_sim::scenarios;
 /// Runs a scenario with one crash right after each request in turn, which is right before the next one. The scenario
 /// itself counts the Jobs, and the oracles the check runs by what GitHub carried out.
 fn crash_everywhere(scenario: &str) {
-    crash_everywhere_among(scenario, 1);
+    crash_everywhere_among(scenario, 1, SOME);
 }
 
-/// The same, where so many engines work at once.
-fn crash_everywhere_among(scenario: &str, replicas: usize) {
+/// A world that did nothing would keep every promise: this many requests are far more than that.
+const SOME: u32 = 20;
+
+/// The same, where so many engines work at once, and at least so many requests are made.
+fn crash_everywhere_among(scenario: &str, replicas: usize, at_least: u32) {
     let scenario = scenarios::find(scenario).unwrap();
     let Ok((_, requests)) = campaign::base(Simulator::Inner, &scenario) else {
         panic!("the plain run fails")
     };
-    assert!(requests > 20, "{} makes only {requests} requests", scenario.name);
+    assert!(requests > at_least, "{} makes only {requests} requests", scenario.name);
     let next = AtomicU32::new(0);
     let work = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +52,8 @@ fn a_crash_at_every_write_of_a_pull_request_leaves_one_job_and_one_check_run() {
 fn a_crash_at_every_write_of_an_execution_leads_to_one_run_and_no_lock() {
     crash_everywhere("remedy-job");
     crash_everywhere("remedy-job-fails");
-    crash_everywhere("remedy-tekton");
+    // Finalizer, lock, run, record, release and the two statuses, with what confirms them and is told.
+    crash_everywhere_among("remedy-tekton", 1, 12);
 }
 
 /// Order violations, double triggers and leaked items are what these worlds end by: see `scenarios/deploy.rs`.
@@ -63,6 +67,16 @@ fn a_crash_at_every_write_of_a_diamond_keeps_its_order_and_leaves_nothing() {
 
 #[test]
 fn two_engines_at_once_keep_the_order_of_a_diamond_and_leave_nothing() {
-    crash_everywhere_among("deploy-update", 2);
-    crash_everywhere_among("deploy-delete", 2);
+    crash_everywhere_among("deploy-update", 2, SOME);
+    crash_everywhere_among("deploy-delete", 2, SOME);
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_action_does_it_once_with_its_undo_stored_before() {
+    crash_everywhere("action-scale");
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_approved_action_does_only_what_was_approved() {
+    crash_everywhere("action-approval");
 }

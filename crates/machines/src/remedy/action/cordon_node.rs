@@ -82,6 +82,7 @@ mod tests {
     use super::super::testing::{course, given, patch, undo, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn node(spec: Value) -> Value {
         json!({"kind": "Node", "metadata": {"name": "worker-1"}, "spec": spec})
     }
@@ -100,7 +101,7 @@ mod tests {
     fn what_was_cordoned_before_stays_so_when_it_is_taken_back() {
         let order = given("cordon_node", CordonNode::example());
         let cordoned = node(json!({"unschedulable": true}));
-        assert!(matches!(course(&order, &[cordoned.clone()]), Course::Done(_)));
+        assert!(matches!(course(&order, std::slice::from_ref(&cordoned)), Course::Done(_)));
         assert_eq!(undo(&order, &[cordoned]), Undo::action(Action::CordonNode, json!({"node": "worker-1"})));
     }
 }

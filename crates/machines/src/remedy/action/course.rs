@@ -256,6 +256,7 @@ mod tests {
     use super::*;
     use pawl_api::k8s::{DEPLOYMENT, POD};
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn object(annotations: Value) -> Value {
         json!({"metadata": {"uid": "u", "resourceVersion": "7", "annotations": annotations}})
     }

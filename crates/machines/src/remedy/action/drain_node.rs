@@ -181,10 +181,8 @@ mod tests {
     }
 
     fn done(course: &Course) -> Vec<String> {
-        match course {
-            Course::Step(writes) | Course::Finish(writes) => writes.iter().map(ToString::to_string).collect(),
-            other => panic!("{other:?}"),
-        }
+        let (Course::Step(writes) | Course::Finish(writes)) = course else { panic!("{course:?}") };
+        writes.iter().map(ToString::to_string).collect()
     }
 
     #[test]

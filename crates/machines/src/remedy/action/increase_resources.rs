@@ -81,7 +81,7 @@ impl Act for IncreaseResources {
                 }
             }
         }
-        Ok((!changes.is_empty()).then(|| body(given, changes.into())))
+        Ok((!changes.is_empty()).then(|| body(given, &changes.into())))
     }
 
     /// All of them, not only those that are raised: an API server requests what a limit says where nobody requests.
@@ -94,7 +94,7 @@ impl Act for IncreaseResources {
                 super::course::merge(&mut was, json!({part: {resource: value}}));
             }
         }
-        Restore::Strategic(body(given, was))
+        Restore::Strategic(body(given, &was))
     }
 
     fn words(given: &Self::Parameters, object: &Value, _: &Seen) -> String {
@@ -126,7 +126,7 @@ fn resources(given: &actions::IncreaseResources, object: &Value) -> Result<Value
     Ok(container.get("resources").cloned().unwrap_or_default())
 }
 
-fn body(given: &actions::IncreaseResources, resources: Value) -> Value {
+fn body(given: &actions::IncreaseResources, resources: &Value) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": given.container, "resources": resources}]}}}})
 }
 
@@ -136,11 +136,13 @@ mod tests {
     use super::super::testing::{asked_again, check, course, given, kept, only_patch, patch, refusal, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn deployment(resources: Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": {"template":
             {"spec": {"containers": [{"name": "side"}, {"name": "app", "resources": resources}]}}}})
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn asking(limits: Value) -> super::super::Order {
         given(
             "increase_resources",
@@ -152,7 +154,7 @@ mod tests {
     fn what_is_asked_for_is_raised_and_the_rest_of_the_container_is_not_mentioned() {
         let order = asking(json!({"memory": "1Gi", "cpu": "500m"}));
         let before = deployment(json!({"limits": {"memory": "512Mi", "cpu": "0.5"}}));
-        let (style, body) = patch(&order, &[before.clone()]);
+        let (style, body) = patch(&order, std::slice::from_ref(&before));
         let containers = json!([{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]);
         assert_eq!((style, &body["spec"]["template"]["spec"]["containers"]), (Style::Strategic, &containers));
         assert_eq!(words(&order, &[before]), ["limits.cpu: 0.5, limits.memory: 512Mi"]);
@@ -161,7 +163,7 @@ mod tests {
     #[test]
     fn nothing_is_lowered_and_an_unknown_container_is_refused() {
         let before = deployment(json!({"limits": {"memory": "2Gi"}}));
-        let why = refusal(&asking(json!({"memory": "1Gi"})), &[before.clone()]);
+        let why = refusal(&asking(json!({"memory": "1Gi"})), std::slice::from_ref(&before));
         assert_eq!(why, "limits.memory is 2Gi now: 1Gi would be less");
         assert!(matches!(course(&asking(json!({"memory": "2048Mi"})), &[before]), Course::Done(_)));
         assert!(

@@ -199,6 +199,7 @@ mod tests {
     use super::super::testing::{asked, asked_again, check, given, kept, only_patch, patch, undo};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn deployment(replicas: i64, labels: Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": labels,
             "resourceVersion": "7"}, "spec": {"replicas": replicas, "paused": false}})
@@ -270,7 +271,7 @@ mod tests {
     fn what_was_not_foreseen_is_put_back_from_what_was_kept() {
         let order = given("patch_deployment", asking("merge", "spec: {replicas: 4}"));
         let before = deployment(3, json!({}));
-        assert_eq!(undo(&order, &[before.clone()]), Undo::Restore);
+        assert_eq!(undo(&order, std::slice::from_ref(&before)), Undo::Restore);
         let kept = kept(&order, &[before]);
         let after = deployment(4, json!({"new": "x"}));
         let course = asked_again(&order, &[after], Some(&kept), |definition, context, seen| {

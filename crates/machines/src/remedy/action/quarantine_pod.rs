@@ -85,6 +85,7 @@ mod tests {
     use super::super::testing::{asked_again, given, kept, only_patch, patch, refusal, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn pod(metadata: Value) -> Value {
         let mut pod = json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "n", "uid": "u"}});
         super::super::course::merge(&mut pod, json!({"metadata": metadata}));
@@ -98,8 +99,8 @@ mod tests {
         let before = pod(json!({"labels": {"app": "web"}, "ownerReferences": owners}));
         let gone =
             json!({"metadata": {"labels": {"app": null, QUARANTINED: "true"}, "ownerReferences": null}});
-        assert_eq!(patch(&order, &[before.clone()]).1, gone);
-        assert_eq!(words(&order, &[before.clone()]), ["owner: ReplicaSet/rs, labels: app=web"]);
+        assert_eq!(patch(&order, std::slice::from_ref(&before)).1, gone);
+        assert_eq!(words(&order, std::slice::from_ref(&before)), ["owner: ReplicaSet/rs, labels: app=web"]);
         let kept = kept(&order, &[before]);
         let after = pod(json!({"labels": {QUARANTINED: "true"}}));
         let course = asked_again(&order, &[after], Some(&kept), |definition, context, seen| {

@@ -89,6 +89,7 @@ mod tests {
     use super::super::testing::{given, patch, refusal, undo, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn daemon_set(spec: Value) -> Value {
         json!({"kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "ops"}, "spec": spec})
     }

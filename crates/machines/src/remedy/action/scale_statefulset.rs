@@ -75,7 +75,10 @@ mod tests {
     fn replicas_are_set_and_set_back_and_none_said_is_one() {
         let order = given("scale_statefulset", ScaleStatefulset::example());
         let one = json!({"kind": "StatefulSet", "metadata": {"name": "db", "namespace": "shop"}, "spec": {}});
-        assert_eq!(patch(&order, &[one.clone()]), (Style::Merge, json!({"spec": {"replicas": 3}})));
+        assert_eq!(
+            patch(&order, std::slice::from_ref(&one)),
+            (Style::Merge, json!({"spec": {"replicas": 3}}))
+        );
         let back = json!({"statefulset": "db", "namespace": "shop", "replicas": 1});
         assert_eq!(undo(&order, &[one]), Undo::action(Action::ScaleStatefulset, back));
         assert!(

@@ -166,6 +166,7 @@ mod tests {
     use super::super::testing::{check, course, given, patch, undo, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn node(taints: Value) -> Value {
         json!({"kind": "Node", "metadata": {"name": "worker-1"}, "spec": {"taints": taints}})
     }
@@ -188,10 +189,13 @@ mod tests {
     #[test]
     fn one_of_the_same_key_and_effect_gets_another_value_and_its_old_one_back() {
         let before = node(json!([{"key": "k", "value": "old", "effect": "NoSchedule"}]));
-        let (_, body) = patch(&asking("new"), &[before.clone()]);
+        let (_, body) = patch(&asking("new"), std::slice::from_ref(&before));
         assert_eq!(body["spec"]["taints"].as_array().unwrap().len(), 1);
         let back = json!({"node": "worker-1", "key": "k", "value": "old", "effect": "NoSchedule"});
-        assert_eq!(undo(&asking("new"), &[before.clone()]), Undo::action(Action::TaintNode, back));
+        assert_eq!(
+            undo(&asking("new"), std::slice::from_ref(&before)),
+            Undo::action(Action::TaintNode, back)
+        );
         assert!(matches!(course(&asking("old"), &[before]), Course::Done(_)));
     }
 

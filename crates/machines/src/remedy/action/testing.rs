@@ -27,6 +27,7 @@ pub(crate) fn order(word: &str, parameters: Value) -> Order {
 }
 
 /// An order with the value of the action's member.
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 pub(super) fn given(word: &str, member: Value) -> Order {
     order(word, serde_json::json!({action(word).member(): member}))
 }
@@ -90,10 +91,9 @@ pub(super) fn course(order: &Order, objects: &[Value]) -> Course {
 }
 
 pub(super) fn refusal(order: &Order, objects: &[Value]) -> String {
-    match course(order, objects) {
-        Course::Refuse(why) => why,
-        other => panic!("not refused: {other:?}"),
-    }
+    let course = course(order, objects);
+    let Course::Refuse(why) = course else { panic!("not refused: {course:?}") };
+    why
 }
 
 /// The one patch that an action makes, without what every patch says.

@@ -68,7 +68,10 @@ mod tests {
         let order = given("uncordon_node", UncordonNode::example());
         let node = |spec: Value| json!({"kind": "Node", "metadata": {"name": "worker-1"}, "spec": spec});
         let cordoned = node(json!({"unschedulable": true}));
-        assert_eq!(patch(&order, &[cordoned.clone()]).1, json!({"spec": {"unschedulable": null}}));
+        assert_eq!(
+            patch(&order, std::slice::from_ref(&cordoned)).1,
+            json!({"spec": {"unschedulable": null}})
+        );
         assert_eq!(undo(&order, &[cordoned]), Undo::action(Action::CordonNode, json!({"node": "worker-1"})));
         assert!(matches!(course(&order, &[node(json!({}))]), Course::Done(_)));
     }

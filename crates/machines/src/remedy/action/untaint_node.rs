@@ -87,6 +87,7 @@ mod tests {
     use super::super::testing::{asked_again, course, given, kept, only_patch, patch, undo};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn node(taints: Value) -> Value {
         json!({"kind": "Node", "metadata": {"name": "worker-1", "uid": "u"}, "spec": {"taints": taints}})
     }

@@ -151,6 +151,7 @@ mod tests {
     use super::super::testing::{check, course, given, patch, refusal, undo, words};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn config_map(data: Value) -> Value {
         json!({"kind": "ConfigMap", "metadata": {"name": "web", "namespace": "shop"}, "data": data})
     }
@@ -166,8 +167,11 @@ mod tests {
         let order =
             given("update_configmap", asking(json!({"data": {"a": "2", "b": "1"}, "removeKeys": ["c"]})));
         let before = config_map(json!({"a": "1", "c": "3", "d": "4"}));
-        assert_eq!(patch(&order, &[before.clone()]).1, json!({"data": {"a": "2", "b": "1", "c": null}}));
-        assert_eq!(words(&order, &[before.clone()]), [r#"a: "1", b: absent, c: "3""#]);
+        assert_eq!(
+            patch(&order, std::slice::from_ref(&before)).1,
+            json!({"data": {"a": "2", "b": "1", "c": null}})
+        );
+        assert_eq!(words(&order, std::slice::from_ref(&before)), [r#"a: "1", b: absent, c: "3""#]);
         let back = asking(json!({"data": {"a": "1", "c": "3"}, "removeKeys": ["b"]}));
         assert_eq!(undo(&order, &[before]), Undo::action(Action::UpdateConfigmap, back));
         assert!(matches!(course(&order, &[config_map(json!({"a": "2", "b": "1"}))]), Course::Done(_)));
@@ -179,7 +183,7 @@ mod tests {
         let mut binary = config_map(json!({}));
         binary["binaryData"] = json!({"a": "AAAA"});
         assert_eq!(
-            patch(&order, &[binary.clone()]).1,
+            patch(&order, std::slice::from_ref(&binary)).1,
             json!({"data": {"a": "2"}, "binaryData": {"a": null}})
         );
         assert_eq!(undo(&order, &[binary]), Undo::Restore);

@@ -162,6 +162,7 @@ mod tests {
     use super::super::{definition, testing};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn secret(namespace: &str, name: &str, data: Value) -> Value {
         json!({"kind": "Secret", "metadata": {"name": name, "namespace": namespace, "resourceVersion": "7"}, "data": data})
     }
@@ -205,7 +206,10 @@ mod tests {
     fn sources_that_are_missing_and_secrets_that_must_not_be_written_are_refused() {
         let from = secret("home", "rotated", json!({"password": "bmV3"}));
         let to = secret("shop", "db-credentials", json!({}));
-        assert!(refusal(&order(), &[to.clone()]).contains("Secret home/rotated, for password, is not there"));
+        assert!(
+            refusal(&order(), std::slice::from_ref(&to))
+                .contains("Secret home/rotated, for password, is not there")
+        );
         let other = secret("home", "rotated", json!({"other": "bmV3"}));
         assert!(refusal(&order(), &[to.clone(), other]).contains("no key password"));
         for (field, value) in [("immutable", json!(true)), ("type", json!(ACCOUNT_TOKEN))] {

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::k8s::CONFIG_MAP;
 use pawl_api::meta::names;
-use pawl_api::pawl::labels::POLICY;
 use pawl_api::remedy::kubernetes_execution::DryRunResults;
 use pawl_api::remedy::{KubernetesExecutionSpec, labels};
 use serde_json::{Value, json};
@@ -18,14 +16,10 @@ use crate::failure::{Category, Failure};
 use crate::object::{Key, Object};
 use crate::outside::{self, Reply};
 use crate::remedy::action::{self, Access, Ask, Captured, Looked, Order};
-use crate::remedy::safety::{self, Answer, Held, Policies, Question, Verdict};
-use crate::view::View;
+use crate::remedy::safety::{self, Answer, Held, Question, Verdict};
 
 /// How long a digest is, in hex: all of SHA-256.
 const DIGEST_HEX: usize = 64;
-
-/// The value of the label that makes a ConfigMap a policy.
-const SAFETY: &str = "safety";
 
 /// What was heard, or what comes first.
 pub(super) type Heard<T> = Result<T, Pause>;
@@ -66,23 +60,6 @@ pub(super) fn digest(parts: &[&str]) -> String {
 pub(super) fn canonical(value: &impl serde::Serialize) -> String {
     // Structs of strings and numbers are always JSON.
     serde_json::to_value(value).unwrap_or_default().to_string()
-}
-
-/// The policies that hold, as they stand in Pawl's namespace.
-pub(super) fn policies(view: &dyn View, system_namespace: &str) -> Policies {
-    let labelled = view.list(&CONFIG_MAP, Some(system_namespace)).into_iter();
-    let policies = labelled.filter(|map| map.label(POLICY) == Some(SAFETY) && !map.is_deleting());
-    let mut modules: Vec<(String, String)> = policies
-        .flat_map(|map| {
-            let data = map.raw().get("data").and_then(Value::as_object).cloned().unwrap_or_default();
-            let texts = data.into_iter().filter_map(|(key, text)| Some((key, text.as_str()?.to_owned())));
-            texts.map(|(key, text)| (format!("{}/{key}", map.name()), text)).collect::<Vec<_>>()
-        })
-        .collect();
-    modules.sort();
-    let parts: Vec<&str> = modules.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]).collect();
-    let digest = if modules.is_empty() { String::new() } else { digest(&parts) };
-    Policies { modules: modules.into(), digest }
 }
 
 impl Observed {

@@ -7,7 +7,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::meta::{Gate, GateName, Reason, text};
+use pawl_api::meta::{Gate, GateName, Reason, condition, text};
+use pawl_api::pawl::conditions::FROZEN;
 use pawl_api::remedy::kubernetes_execution::{
     ActionCondition, ActionOutcome, ConditionResult, DryRunResults, PolicyValidation,
 };
@@ -40,6 +41,10 @@ pub(super) fn validate(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus
 fn pass(report: &mut Report<'_>) -> Result<Decision, Stop> {
     parameters(report)?;
     let looked = target(report, true)?;
+    // What changes nothing may be tried at any time.
+    if !report.observed.execution.spec.dry_run {
+        thawed(report)?;
+    }
     let decision = with_a_try(report, looked)?;
     report.status.target_digest = Some(looked.digest.clone());
     preconditions(report, looked, true)?;
@@ -193,6 +198,24 @@ fn exists(report: &Report<'_>, looked: &Looked) -> Result<(), Stop> {
     }
     match &looked.refusal {
         Some(why) => no(Reason::KeValidationError, why.clone(), "another execution"),
+        None => Ok(()),
+    }
+}
+
+/// No Freeze holds, or none that counts.
+pub(super) fn thawed(report: &mut Report<'_>) -> Result<(), Stop> {
+    let standing = report.observed.freezes.standing(report.now);
+    let Some(hold) = standing.hold() else {
+        report.gates.extend(standing.gate());
+        condition::remove(&mut report.status.conditions, FROZEN);
+        return Ok(());
+    };
+    report.condition(standing.condition());
+    let phase = report.status.phase.unwrap_or(KubernetesExecutionPhase::Validating);
+    report.says(phase, Reason::Frozen, &hold.to_string());
+    let until = hold.until.unwrap_or(Timestamp::MAX);
+    match standing.gate() {
+        Some(gate) => Err(Stop::Wait { gate, until }),
         None => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::SECRET;
-use pawl_api::meta::{Gate, GateName, NewCondition, Reason};
+use pawl_api::meta::{Gate, GateName, NewCondition, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
 
@@ -86,6 +86,9 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     if let Some(at) = retried_at(&report).filter(|at| report.now < *at) {
         return Plan::rest().wake_at(at);
     }
+    if let Err(stop) = assess::thawed(&mut report) {
+        return frozen(report, stop);
+    }
     let run = report.run_reference();
     match observed.locks.turn(&report.settings.system_namespace, &observed.me, run, report.now) {
         Turn::Yes => {}
@@ -104,6 +107,16 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
 }
 
+/// A Freeze came before the Job: nobody else is held up meanwhile, and the time does not count as waiting for the lock.
+fn frozen(mut report: Report<'_>, stop: Stop) -> Plan<KubernetesExecutionStatus> {
+    report.status.lock_deadline = None;
+    condition::remove(&mut report.status.conditions, TARGET_LOCKED);
+    let release = report.release();
+    let mut plan = report.stops(stop);
+    plan.steps.extend(release);
+    plan
+}
+
 /// Takes the locks, where the API server lets us.
 fn take(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
     let Some(refused) = report.observed.refusals.iter().find(|one| one.kind == LEASE) else {
@@ -120,7 +133,8 @@ fn take(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionSta
 fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionStatus> {
     let Busy { target, holder, steps } = busy;
     let message = format!("{target} is held by {holder}");
-    let until = report.status.lock_deadline.as_ref().map_or(report.now, |at| at.0);
+    let limit = later(report.now, report.observed.execution.spec.lock_timeout.get());
+    let until = report.status.lock_deadline.get_or_insert(Time(limit)).0;
     if until <= report.now {
         let stop = Stop::no(
             GateName::Lock,
@@ -247,6 +261,12 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
             }
         };
     let captured = report.status.target_digest.clone();
+    if let Err(stop) = assess::thawed(&mut report) {
+        let undone = begins_anew(&mut report, run);
+        let mut plan = report.stops(stop);
+        plan.steps.splice(0..0, undone);
+        return plan;
+    }
     match guard(&mut report) {
         Err(stop) => report.stops(stop),
         Ok(Guard::Unapproved { have, need, why }) => {
@@ -275,19 +295,19 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
     }
 }
 
-/// What was prepared is of no use any more: it goes, and the next attempt has another name.
+/// What was prepared is of no use any more: it goes, and the next attempt has another name. The undo stays where an
+/// attempt was let go before: it is of what was there before that.
 fn begins_anew(report: &mut Report<'_>, run: &Run) -> Vec<Step> {
     let uid = report.observed.me.uid();
-    let steps = vec![
-        run.remove(),
-        job::forget_input(&run.object().key()),
-        job::delete_secret(report.settings.executor.undo_secret(uid)),
-    ];
+    let mut steps = vec![run.remove(), job::forget_input(&run.object().key())];
     report.status.attempt = Some(report.attempt().saturating_add(1));
     report.status.job_ref = None;
     report.status.execution_deadline = None;
-    report.status.rollback_information = None;
-    report.status.execution_results = None;
+    if !is_retry(report) {
+        steps.push(job::delete_secret(report.settings.executor.undo_secret(uid)));
+        report.status.rollback_information = None;
+        report.status.execution_results = None;
+    }
     steps
 }
 

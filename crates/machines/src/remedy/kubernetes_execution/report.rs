@@ -130,6 +130,8 @@ impl<'a> Report<'a> {
             Stop::Ask(calls) => Plan { asks: calls, ..Plan::rest() },
             Stop::Later => Plan::rest(),
             Stop::No(no) => self.fails(*no),
+            // The end of time is no time to wake at.
+            Stop::Wait { gate, until } if until == Timestamp::MAX => self.plan().gate(gate),
             Stop::Wait { gate, until } => self.plan().gate(gate).wake_at(until),
         }
     }

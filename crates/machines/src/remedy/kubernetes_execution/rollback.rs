@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pawl_api::meta::{GateName, Phase as _, Reason};
 use pawl_api::remedy::kubernetes_execution::{self, ActionOutcome};
-use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, annotations, finalizers, labels};
+use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, annotations, labels};
 use serde_json::{Map, Value, json};
 
 use super::Observed;
@@ -72,7 +72,6 @@ pub fn manifest(
             "namespace": of.metadata.namespace,
             "labels": {labels::ROLLBACK_OF: uid},
             "annotations": {annotations::ROLLBACK_OF: name},
-            "finalizers": [finalizers::KUBERNETES_EXECUTION],
         },
         "spec": spec,
     }))

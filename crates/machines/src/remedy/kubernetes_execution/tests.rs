@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, NODE, SECRET};
+use pawl_api::k8s::{DEPLOYMENT, NODE, SECRET};
 use pawl_api::remedy::kubernetes_execution::KIND;
 use serde_json::{Value, json};
 

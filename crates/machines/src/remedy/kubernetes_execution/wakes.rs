@@ -65,6 +65,11 @@ pub(super) fn of_a_policy_or_target(map: &Object, view: &dyn View) -> Vec<Key> {
     keys
 }
 
+/// A Freeze holds up whoever has not begun yet, or no longer does.
+pub(super) fn of_a_freeze(_: &Object, view: &dyn View) -> Vec<Key> {
+    undecided(view)
+}
+
 /// Whether approvals count.
 pub(super) fn of_the_admission(object: &Object, view: &dyn View) -> Vec<Key> {
     if object.name() == APPROVER { undecided(view) } else { Vec::new() }

@@ -3,6 +3,7 @@
 //! What was done last is taken back first, one at a time: an earlier step may be what a later one stands on. The step that
 //! failed is taken back too, where it had changed something. Each is an execution of its own, with all its gates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pawl_api::meta::{Phase as _, Reason, names};
@@ -95,7 +96,8 @@ pub(super) fn observe(
     // What was never begun has changed nothing.
     let begun =
         done.filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()));
-    let mut rollbacks: Vec<(Option<jiff::Timestamp>, Rollback)> = begun
+    let depths = depths(request);
+    let mut rollbacks: Vec<((Option<jiff::Timestamp>, usize), Rollback)> = begun
         .map(|(step, action)| {
             let ended =
                 action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
@@ -103,13 +105,30 @@ pub(super) fn observe(
             let found = view.get(&kubernetes_execution::KIND, &beside(me, &rollback.name()));
             let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
             rollback.child = ours.map(|object| (Arc::clone(&object), object.parse().ok()));
-            (ended, rollback)
+            // Times are of whole seconds: what depends on another came after it, whatever they say.
+            let depth = depths.get(step.step.name.as_str()).copied().unwrap_or_default();
+            ((ended, depth), rollback)
         })
         // Once it was taken back, it offers that no more.
         .filter(|(_, rollback)| rollback.is_begun() || rollback.is_offered())
         .collect();
     rollbacks.sort_by(|(a, _), (b, _)| b.cmp(a));
     rollbacks.into_iter().map(|(_, rollback)| rollback).collect()
+}
+
+/// How many steps stand below each, one on the other.
+fn depths(request: &RemediationRequest) -> BTreeMap<&str, usize> {
+    let steps = &request.spec.plan.steps;
+    let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
+    // A chain is at most as long as the plan.
+    for _ in 0..steps.len() {
+        for step in steps {
+            let below = step.depends_on.iter().filter_map(|name| depths.get(name.as_str())).max();
+            let depth = below.map_or(0, |below| below.saturating_add(1));
+            depths.insert(&step.name, depth);
+        }
+    }
+    depths
 }
 
 /// How far it is.

@@ -1,3 +1,5 @@
+mod actions;
+
 use pawl_api::tekton::PIPELINE_RUN;
 use serde_json::{Value, json};
 

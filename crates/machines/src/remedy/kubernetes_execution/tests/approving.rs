@@ -236,20 +236,15 @@ fn where_nothing_checks_who_approves_approvals_do_not_count_and_a_condition_says
 
 #[test]
 fn what_moves_after_the_approval_and_before_the_job_is_let_go_is_approved_anew() {
-    let mut acts = waiting(1, &[]);
-    let web = acts.digest_of("k");
-    // Somebody else holds the target while the approval comes.
-    let lock = acts.machines.clone();
+    let mut acts = Acts::new();
     acts.deployment("db", 1);
-    acts.rule(|decision| decision.require_approval = false);
+    // Somebody else holds the target while the approval comes.
     let other = json!({"metadata": {"annotations": {"pawl.dev/targets": "n/deployment/web"}},
         "spec": {"parameters": {"scaleDeployment": {"deployment": "db"}}}});
     acts.execution("holder", other).check("holder", "executing", "JobCreated");
-    acts.needs_approval(1, &[]);
-    acts.says("k", "bob", &[], "approve", &web).check("k", "executing", "TargetLocked");
-    acts.scale("web", 7);
-    acts.machines = lock;
-    acts.act().check("k", "waiting_approval", "ApprovalRequired");
+    acts.needs_approval(1, &[]).execution("k", json!({})).check("k", "waiting_approval", "ApprovalRequired");
+    acts.approve("k", "bob", &[]).check("k", "executing", "TargetLocked");
+    acts.scale("web", 7).act().check("k", "waiting_approval", "ApprovalRequired");
     assert!(acts.holders().is_empty(), "it gives the lock back while it waits");
     assert!(acts.jobs().iter().all(|job| job["metadata"]["labels"]["kubernaut.io/execution-id"] != "k"));
     acts.approve("k", "cid", &[]).act().check("k", "rollback_ready", "Completed");

@@ -348,6 +348,7 @@ fn a_lock_whose_holder_is_gone_stops_nobody() {
     let pods = acts.cluster.world.list(&POD, Some(EXECUTOR));
     acts.cluster.delete(&crate::cluster::job::JOB, &job, "Background");
     for pod in pods {
+        acts.cluster.edit(&POD, &pod.key(), &json!({"metadata": {"finalizers": []}}));
         acts.cluster.delete(&POD, &pod.key(), "Background");
     }
     acts.settle().check("l", "executing", "JobCreated");

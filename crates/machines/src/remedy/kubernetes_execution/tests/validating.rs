@@ -35,8 +35,8 @@ fn an_action_that_nothing_objects_to_is_validated_gate_by_gate_and_carried_out()
     assert_eq!((&results["rbacValidation"], &results["resourceExists"]), (&json!(true), &json!(true)));
     assert_eq!(results["policyValidation"]["policyDigest"], "p1");
     assert!(acts.event("ActionValidating") && acts.event("JobCreated") && acts.event("RollbackPrepared"));
-    let phases: Vec<&str> =
-        acts.cluster.statuses.iter().map(|(_, one)| one["phase"].as_str().unwrap()).collect();
+    let own = acts.cluster.statuses.iter().filter(|(of, _)| *of == key("k"));
+    let phases: Vec<&str> = own.map(|(_, one)| one["phase"].as_str().unwrap()).collect();
     assert_eq!(phases[..3], ["validating", "validated", "executing"]);
 }
 
@@ -211,7 +211,7 @@ fn a_dry_run_that_policy_asks_for_is_made_shown_to_policy_and_may_fail() {
     let tried = acts.status("k")["validationResults"]["dryRunResults"].clone();
     assert_eq!((&tried["performed"], &tried["success"]), (&json!(true), &json!(true)));
     let inputs: Vec<String> = acts.cluster.calls.iter().filter_map(safety_input).collect();
-    let shown = |input: &String| input.contains(r#""dryRun":{"performed":true"#);
+    let shown = |input: &String| input.contains(r#""performed":true"#);
     assert!(inputs.iter().any(|input| !shown(input)) && inputs.iter().any(shown));
     let mut acts = Acts::new();
     acts.rule(|decision| decision.require_dry_run = true);
@@ -263,19 +263,30 @@ fn what_policy_sees_names_action_target_requester_cluster_and_time() {
 }
 
 #[test]
-fn policies_are_the_labelled_config_maps_of_pawls_own_namespace() {
+fn a_freeze_holds_it_up_before_policy_is_asked_and_lets_it_go_when_it_ends() {
     let mut acts = Acts::new();
-    for (namespace, name, label) in
-        [("pawl-system", "a", "safety"), ("n", "b", "safety"), ("pawl-system", "c", "x")]
-    {
-        acts.cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace,
-            "labels": {"pawl.dev/policy": label}}, "data": {"one.rego": format!("package {name}")}}));
-    }
-    let policies = asking::policies(&acts.cluster.world, "pawl-system");
-    assert_eq!(&policies.modules[..], [("a/one.rego".to_owned(), "package a".to_owned())]);
-    let other = Key::new(Some("pawl-system"), "a");
-    acts.cluster.edit(&CONFIG_MAP, &other, &json!({"data": {"one.rego": "package z"}}));
-    assert_ne!(asking::policies(&acts.cluster.world, "pawl-system").digest, policies.digest);
+    let freeze = json!({"kind": "Freeze", "metadata": {"name": "holidays"}, "spec": {"doors": ["remedy"],
+        "reason": "holidays", "until": "2026-01-01T02:00:00Z"}});
+    acts.cluster.put(freeze);
+    acts.execution("k", json!({})).check("k", "validating", "Frozen");
+    assert_eq!(acts.gate("k", "Freeze"), "Waiting Frozen");
+    assert!(acts.status("k")["conditions"].to_string().contains("holidays"));
+    assert!(acts.cluster.calls.iter().all(|call| call.port() != "policy"));
+    acts.execution("tried", json!({"spec": {"dryRun": true}})).check("tried", "completed", "DryRun");
+    let nevertheless = json!({"metadata": {"annotations": {"pawl.dev/freeze-override": "it burns"}}});
+    acts.execution("l", nevertheless).check("l", "executing", "JobCreated");
+    acts.act().wait(Duration::from_hours(2)).check("k", "executing", "JobCreated");
+}
+
+#[test]
+fn a_freeze_that_comes_before_the_job_holds_it_up_and_gives_the_lock_back() {
+    let mut acts = Acts::new();
+    acts.execution("k", json!({})).execution("l", json!({})).check("l", "executing", "TargetLocked");
+    acts.cluster.put(json!({"kind": "Freeze", "metadata": {"name": "f"}, "spec": {"reason": "now",
+        "until": "2026-01-01T02:00:00Z"}}));
+    acts.act().check("k", "rollback_ready", "Completed").check("l", "executing", "Frozen");
+    assert!(acts.holders().is_empty());
+    acts.wait(Duration::from_hours(2)).act().check("l", "rollback_ready", "Completed");
 }
 
 fn pre(conditions: &[Value]) -> Value {

@@ -1,0 +1,299 @@
+//! Actions in a simulated world: what is asked about them, and the executor that carries them out on the store.
+//!
+//! ```text
+//!  machines ──▶ port ──(faults)──▶ the registry of actions, on the store      policy: what a ConfigMap says in a word
+//!  node ──▶ executor ──▶ one write at a time, then the report
+//! ```
+//! The registry decides here what it decides in `pawl act`; only the way to the API server is shorter. Policies are words:
+//! `allow`, `deny`, `approve` (one approval), `dry-run`; a condition is `/spec/replicas == 5` of the target.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use jiff::SignedDuration;
+use pawl_api::k8s::{SECRET, SERVICE_ACCOUNT};
+use pawl_api::remedy::kubernetes_execution::{DryRunResults, EstimatedImpact};
+use pawl_apiserver::{Env as _, Server};
+use pawl_engine::Outside;
+use pawl_engine::outside::Nobody;
+use pawl_machines::failure::Failure;
+use pawl_machines::object::{Key, Object, Reference};
+use pawl_machines::outside::{Call, Reply};
+use pawl_machines::remedy::action::course::{Course, Write};
+use pawl_machines::remedy::action::executor::{CONTAINER, ORDER_KEY};
+use pawl_machines::remedy::action::kept::{self, Kept};
+use pawl_machines::remedy::action::report::Outcome;
+use pawl_machines::remedy::action::seen::{Read, Seen};
+use pawl_machines::remedy::action::{
+    self, Access, Ask, Captured, Context, Definition, Looked, Order, Report, definition,
+};
+use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
+use serde_json::{Value, json};
+
+use crate::fault::Fault;
+use crate::ground::{Ground, SharedTrace, SimEnv, request};
+use crate::hub::Weather;
+
+/// The ports that answer about actions, for one replica.
+#[derive(Debug)]
+pub struct Port {
+    server: Server,
+    env: Arc<SimEnv>,
+    weather: Arc<dyn Weather>,
+    trace: SharedTrace,
+}
+
+impl Port {
+    pub fn new(server: &Server, env: &Arc<SimEnv>, weather: Arc<dyn Weather>, trace: SharedTrace) -> Self {
+        Self { server: server.clone(), env: Arc::clone(env), weather, trace }
+    }
+
+    fn store(&self) -> Store<'_> {
+        Store { server: &self.server, now: self.env.now() }
+    }
+
+    fn answer(&self, call: &Call) -> Result<Reply, Failure> {
+        match call {
+            Call::Action(call) => Ok(Reply::Action(self.store().answer(call)?)),
+            Call::Safety(Question::Safety { policies, .. }) => {
+                Ok(Reply::Safety(Answer::Safety(verdict(policies))))
+            }
+            Call::Safety(Question::Condition { rego, input }) => {
+                Ok(Reply::Safety(Answer::Condition(held(rego, input))))
+            }
+            _ => Ok(Reply::Logs(String::new())),
+        }
+    }
+
+    async fn through_the_weather(&self, call: &Call) -> Result<Reply, Failure> {
+        let lost = |why: &str| Err(Failure::unanswered(call.to_string(), why));
+        let fault = self.weather.strike();
+        self.trace.line(|| match fault {
+            Some(fault) => format!("{call} (fault: {fault})"),
+            None => call.to_string(),
+        });
+        match fault {
+            None | Some(Fault::Gone | Fault::Duplicate) => self.answer(call),
+            Some(Fault::ClockJump { seconds }) => {
+                self.weather.jump(SignedDuration::from_secs(seconds.into()));
+                self.answer(call)
+            }
+            Some(Fault::CrashBefore) => {
+                self.weather.crash().await;
+                lost("the process died")
+            }
+            Some(Fault::CrashAfter) => {
+                let _ = self.answer(call);
+                self.weather.crash().await;
+                lost("the process died")
+            }
+            Some(Fault::ReplyLost | Fault::ServerErrorAfterwards) => {
+                let _ = self.answer(call);
+                lost("injected: the answer is lost")
+            }
+            Some(Fault::Timeout | Fault::TooManyRequests | Fault::ServerError | Fault::Conflict) => {
+                lost("injected")
+            }
+        }
+    }
+}
+
+impl Outside for Port {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        match call {
+            Call::Action(_) | Call::Safety(_) | Call::Logs(_) => Box::pin(self.through_the_weather(call)),
+            Call::GitHub(_) | Call::Bundle(_) | Call::Cluster(_) => Nobody.call(call),
+        }
+    }
+}
+
+fn verdict(policies: &Policies) -> Verdict {
+    let word = policies.modules.first().map_or("allow", |(_, text)| text.as_str());
+    let denies = word == "deny";
+    let decision = Decision {
+        allow: !denies,
+        deny: denies.then(|| "not now".to_owned()).into_iter().collect(),
+        require_approval: word == "approve",
+        approver_count: 1,
+        require_dry_run: word == "dry-run",
+        ..Decision::default()
+    };
+    Verdict {
+        policy: word.to_owned(),
+        digest: policies.digest.clone(),
+        decision: Ok(decision),
+        outdated: None,
+    }
+}
+
+fn held(rego: &str, input: &str) -> Held {
+    let Some((pointer, value)) = rego.split_once(" == ") else {
+        return Held::Error("no such rule".to_owned());
+    };
+    let input: Value = serde_json::from_str(input).unwrap_or_default();
+    let found = input.get("target").and_then(|target| target.pointer(pointer)).map(ToString::to_string);
+    if found.as_deref() == Some(value) { Held::Yes { message: None } } else { Held::No { message: None } }
+}
+
+/// What the executor in a Pod would do next: one write, or its last words and with what it ends.
+#[derive(Debug)]
+pub enum Move {
+    Write(Request<Vec<u8>>),
+    End { code: i64, message: String },
+}
+
+/// The next move of the executor in a Pod; `None` for Pods of others.
+pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
+    let containers = pod.raw().pointer("/spec/containers")?.as_array()?;
+    if containers.first()?.get("name")?.as_str() != Some(CONTAINER) {
+        return None;
+    }
+    let volumes = pod.raw().pointer("/spec/volumes")?.as_array()?;
+    let input = volumes.first()?.pointer("/secret/secretName")?.as_str()?;
+    let store = Store { server: &ground.server, now: ground.now() };
+    let secret = store.get(&SECRET, &Key::new(pod.namespace(), input))?;
+    let order = Order::from_json(&decoded(&secret, ORDER_KEY)?).ok()?;
+    let course = store.asked(&order, |definition, context, seen| definition.course(context, seen))?;
+    let (outcome, said) = match course {
+        Course::Finish(writes) | Course::Step(writes) => {
+            return writes.first().and_then(|write: &Write| write.request(false).ok()).map(Move::Write);
+        }
+        Course::Done(said) => (Outcome::Done, said),
+        Course::Refuse(said) => (Outcome::Refused, said),
+        Course::Wait(said) => (Outcome::Failed, said),
+    };
+    let code = i64::from(outcome != Outcome::Done);
+    let message = Report::new(&order.uid, order.action, outcome, said).render();
+    Some(Move::End { code, message })
+}
+
+/// The store, as the registry of actions looks at it.
+struct Store<'a> {
+    server: &'a Server,
+    now: jiff::Timestamp,
+}
+
+impl Store<'_> {
+    fn answer(&self, call: &action::Call) -> Result<action::Reply, Failure> {
+        let gone = || Failure::unanswered(call.to_string(), "its order cannot be read");
+        Ok(match &call.ask {
+            Ask::Look => action::Reply::Looked(self.look(&call.order).ok_or_else(gone)?),
+            Ask::Access { service_account } => {
+                // Rights are no subject here; whether there is an account is.
+                let exists = self.get(&SERVICE_ACCOUNT, service_account).is_some();
+                action::Reply::Access(Access { exists, missing: Vec::new() })
+            }
+            Ask::DryRun { .. } => {
+                let looked = self.look(&call.order).ok_or_else(gone)?;
+                let description =
+                    looked.described.iter().map(|one| one.before.as_str()).collect::<Vec<_>>().join("; ");
+                let impact = EstimatedImpact { resources_affected: 1, replicas_changed: None, description };
+                action::Reply::DryRun(DryRunResults {
+                    performed: true,
+                    success: true,
+                    estimated_impact: Some(impact),
+                    ..DryRunResults::default()
+                })
+            }
+            Ask::Capture { secret, .. } => {
+                action::Reply::Captured(self.capture(&call.order, secret).ok_or_else(gone)?)
+            }
+        })
+    }
+
+    fn look(&self, order: &Order) -> Option<Looked> {
+        self.asked(order, |definition, context, seen| {
+            let before = definition.before(context, seen);
+            let targets = definition.targets(order, context.parameters).into_iter().map(|place| {
+                let object = seen.shared(&place);
+                let uid = object.as_deref().and_then(|object| object.pointer("/metadata/uid")?.as_str());
+                let uid = uid.unwrap_or_default().to_owned();
+                (Reference { kind: place.kind.clone(), key: place.key.clone(), uid }, object)
+            });
+            Looked {
+                targets: targets.collect(),
+                digest: kept::digest(&before),
+                described: before.iter().map(|one| kept::describe(definition.facts(), one)).collect(),
+                ..Looked::default()
+            }
+        })
+    }
+
+    /// The undo is stored once: who comes second finds it.
+    fn capture(&self, order: &Order, secret: &Key) -> Option<Captured> {
+        if let Some(stored) = self.kept(secret) {
+            return Some(stored.told(secret, "sha"));
+        }
+        let kept = self.asked(order, |definition, context, seen| {
+            let undo = definition.undo(context, seen, seen);
+            Kept::new(order, definition.facts(), definition.before(context, seen), undo)
+        })?;
+        let content = STANDARD.encode(serde_json::to_string(&kept).ok()?);
+        let manifest = json!({"apiVersion": "v1", "kind": "Secret", "immutable": true, "data": {kept::KEY: content},
+            "metadata": {"name": secret.name, "namespace": secret.namespace}});
+        let path = SECRET.path(secret.namespace.as_deref(), None);
+        let made = request(Method::POST, &path, "application/json", &manifest);
+        self.server.call(made.map(Bytes::from));
+        // Whoever was faster stored what counts.
+        self.kept(secret).map(|stored| stored.told(secret, "sha"))
+    }
+
+    fn kept(&self, secret: &Key) -> Option<Kept> {
+        serde_json::from_str(&decoded(&self.get(&SECRET, secret)?, kept::KEY)?).ok()
+    }
+
+    fn asked<T>(
+        &self,
+        order: &Order,
+        ask: impl FnOnce(&'static dyn Definition, &Context<'_>, &Seen) -> T,
+    ) -> Option<T> {
+        let parameters = order.parameters().ok()?;
+        let executor = pawl_api::remedy::EXECUTOR_NAMESPACE;
+        let own = self.kept(&kept::secret(executor, &order.uid));
+        let undone = order.undoes.as_deref().and_then(|uid| self.kept(&kept::secret(executor, uid)));
+        let context = Context {
+            order,
+            parameters: &parameters,
+            kept: own.as_ref(),
+            undone: undone.as_ref(),
+            now: self.now,
+        };
+        let definition = definition(order.action);
+        let mut seen = Seen::default();
+        loop {
+            let reads = definition.reads(&context, &seen);
+            if reads.is_empty() {
+                return Some(ask(definition, &context, &seen));
+            }
+            for read in reads {
+                match read {
+                    Read::Object(place) => {
+                        let found = self.get(&place.kind, &place.key);
+                        seen.put(place, found);
+                    }
+                    // No action of a simulated world needs a list.
+                    Read::List(listing) => seen.put_list(listing, Vec::new()),
+                }
+            }
+        }
+    }
+
+    fn get(&self, kind: &pawl_api::meta::Kind, key: &Key) -> Option<Value> {
+        let path = kind.path(key.namespace.as_deref(), Some(&key.name));
+        let asked = request(Method::GET, &path, "application/json", &Value::Null);
+        let response = self.server.call(asked.map(Bytes::from));
+        if response.status() != 200 {
+            return None;
+        }
+        serde_json::from_slice(response.body()).ok()
+    }
+}
+
+fn decoded(secret: &Value, key: &str) -> Option<String> {
+    let text = secret.get("data")?.get(key)?.as_str()?;
+    String::from_utf8(STANDARD.decode(text).ok()?).ok()
+}
