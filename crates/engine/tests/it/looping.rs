@@ -75,7 +75,8 @@ async fn one_object_is_never_looked_at_twice_at_once() {
         sleep(Duration::from_millis(200)).await;
     }
     eventually("three children", || lab.secrets().len() == 3).await;
-    assert_eq!((lab.most_in_flight(), lab.writes().len()), (1, 3));
+    // The three of one plan are made side by side; a second look meanwhile would see none of them, and make three more.
+    assert_eq!((lab.most_in_flight(), lab.writes().len()), (3, 3));
     running.stop().await;
 }
 
