@@ -231,7 +231,7 @@ impl<'a> Report<'a> {
                     Reason::RollbackStarted,
                     &format!("{why}; step {step} is taken back"),
                 );
-                Plan::step(create).note(rollback::note(&step)).status(self.status)
+                Plan::step(*create).note(rollback::note(&step)).status(self.status)
             }
             Course::Going { approving } => {
                 let (phase, reason) = if approving {
