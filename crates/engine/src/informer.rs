@@ -272,7 +272,8 @@ impl Informer {
                 }
                 Ok(object)
             }
-            Err(Unreadable { key, resource_version, malformed }) => {
+            Err(unreadable) => {
+                let Unreadable { key, resource_version, malformed } = *unreadable;
                 self.skip(&malformed);
                 *from = resource_version.unwrap_or_else(|| std::mem::take(from));
                 Err(key)

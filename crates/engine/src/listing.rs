@@ -100,7 +100,8 @@ impl Informer {
         for item in outline::elements(outline::member(body, "items")?)? {
             match manifest::read(&self.kind, self.depth, item) {
                 Ok(object) => page.objects.push(object),
-                Err(Unreadable { key, malformed, .. }) => {
+                Err(unreadable) => {
+                    let Unreadable { key, malformed, .. } = *unreadable;
                     self.skip(&malformed);
                     page.unreadable.extend(key);
                 }

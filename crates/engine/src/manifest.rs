@@ -21,11 +21,11 @@ pub(crate) struct Unreadable {
 }
 
 /// Reads one object, as deep as it is wanted.
-pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Object>, Unreadable> {
+pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Object>, Box<Unreadable>> {
     let Some(members) = outline::members(object) else {
         let metadata = outline::member(object, "metadata").unwrap_or(b"null");
         let problem = "it is no object, or nested too deep to be read";
-        return Err(unreadable(kind, &without_managed_fields(metadata), problem));
+        return Err(Box::new(unreadable(kind, &without_managed_fields(metadata), problem)));
     };
     let metadata = members.iter().find(|(name, _)| is_named(name, "metadata"));
     let metadata = without_managed_fields(metadata.map_or(b"null", |(_, value)| *value));
@@ -36,7 +36,7 @@ pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Objec
     };
     let text = |name: &str| whole(name).then(|| text(kind, &metadata, &members));
     Object::compact(kind.clone(), &metadata, text)
-        .map_err(|malformed| Unreadable { malformed, ..unreadable(kind, &metadata, "") })
+        .map_err(|malformed| Box::new(Unreadable { malformed, ..unreadable(kind, &metadata, "") }))
 }
 
 /// Often half of an object, and nobody decides by it.
@@ -104,7 +104,7 @@ mod tests {
 
     const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
 
-    fn read_as(depth: Depth, object: &Value) -> Result<Arc<Object>, Unreadable> {
+    fn read_as(depth: Depth, object: &Value) -> Result<Arc<Object>, Box<Unreadable>> {
         read(&POD, depth, object.to_string().as_bytes())
     }
 

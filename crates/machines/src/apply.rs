@@ -332,7 +332,7 @@ impl Applying {
             {
                 Some(Alike::Tell(target.kind.clone()))
             }
-            _ => None,
+            Task::ConfirmBasis | Task::Step(_) | Task::Adopt { .. } | Task::Note(_) | Task::Status(_) => None,
         }
     }
 

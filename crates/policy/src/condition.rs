@@ -72,11 +72,8 @@ impl Condition {
 }
 
 fn by_rules(engine: &mut Engine, message: bool) -> Result<Held, String> {
-    let allow = match evaluate(engine, ALLOW)? {
-        Value::Undefined => false,
-        Value::Bool(allow) => allow,
-        other => return Err(format!("{ALLOW} is {other}, not a boolean")),
-    };
+    let value = evaluate(engine, ALLOW)?;
+    let allow = truth(&value).ok_or_else(|| format!("{ALLOW} is {value}, not a boolean"))?;
     let message = if message { said(&evaluate(engine, MESSAGE)?) } else { None };
     Ok(if allow { Held::Yes { message } } else { Held::No { message } })
 }
@@ -86,21 +83,19 @@ fn by_expressions(engine: &mut Engine, text: &str) -> Result<Held, String> {
         engine.eval_query(text.to_owned(), false).map_err(|error| problem(&error.to_string()).to_string())?;
     let Some(first) = results.result.first() else { return Ok(Held::No { message: None }) };
     let message = said(&first.bindings["message"]);
-    let falsy = |value: &Value| matches!(value, Value::Bool(false) | Value::Undefined);
+    let falsy = |value: &Value| truth(value) == Some(false);
     // More than one result: there is a binding for which all hold.
     for result in &results.result {
         let Some((last, before)) = result.expressions.split_last() else { continue };
         if before.iter().any(|expression| falsy(&expression.value)) {
             continue;
         }
-        match &last.value {
-            Value::Bool(true) => return Ok(Held::Yes { message }),
-            Value::Bool(false) | Value::Undefined => {}
-            other => {
-                return Err(format!(
-                    "{NAME}:{}:{}: the last expression is {other}, not a boolean",
-                    last.location.row, last.location.col
-                ));
+        match truth(&last.value) {
+            Some(true) => return Ok(Held::Yes { message }),
+            Some(false) => {}
+            None => {
+                let (row, column, value) = (last.location.row, last.location.col, &last.value);
+                return Err(format!("{NAME}:{row}:{column}: the last expression is {value}, not a boolean"));
             }
         }
     }
@@ -165,12 +160,17 @@ fn assigned_last(text: &str) -> Option<&str> {
     (assigns && !name.is_empty()).then_some(name)
 }
 
+/// What is undefined does not hold; `None`: it is no boolean.
+fn truth(value: &Value) -> Option<bool> {
+    if *value == Value::Undefined { Some(false) } else { value.as_bool().ok().copied() }
+}
+
 fn said(value: &Value) -> Option<String> {
-    match value {
-        Value::Undefined | Value::Null => None,
-        Value::String(message) => Some(text::head(message.to_string(), MAX_MESSAGE_CHARS)),
-        other => Some(text::head(other.to_string(), MAX_MESSAGE_CHARS)),
+    if matches!(value, Value::Undefined | Value::Null) {
+        return None;
     }
+    let message = value.as_string().map_or_else(|_| value.to_string(), |message| message.to_string());
+    Some(text::head(message, MAX_MESSAGE_CHARS))
 }
 
 #[cfg(test)]

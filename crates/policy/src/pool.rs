@@ -88,25 +88,23 @@ impl Workers {
             worker.load(set).await?;
             response = worker.ask(&ask).await?;
         }
-        match response {
-            Response::Decided(decided) => {
-                lease.keep();
-                Ok(decided)
-            }
-            other => Err(Trouble::Lost(format!("the worker answered something else: {other:?}"))),
-        }
+        let Response::Decided(decided) = response else { return Err(strange(&response)) };
+        lease.keep();
+        Ok(decided)
     }
 
     pub(crate) async fn holds(&self, rego: &str, input: &str) -> Result<Held, Trouble> {
         let mut lease = self.conditions.lease().await?;
-        match lease.worker.ask(&Request::Condition { rego: rego.into(), input: input.into() }).await? {
-            Response::Held(held) => {
-                lease.keep();
-                Ok(held)
-            }
-            other => Err(Trouble::Lost(format!("the worker answered something else: {other:?}"))),
-        }
+        let ask = Request::Condition { rego: rego.into(), input: input.into() };
+        let response = lease.worker.ask(&ask).await?;
+        let Response::Held(held) = response else { return Err(strange(&response)) };
+        lease.keep();
+        Ok(held)
     }
+}
+
+fn strange(response: &Response) -> Trouble {
+    Trouble::Lost(format!("the worker answered something else: {response:?}"))
 }
 
 #[derive(Debug)]
@@ -201,7 +199,7 @@ impl Worker {
             Response::Rejected { file, line, column, message } => {
                 Err(Trouble::Rejected(Rejected(Problem { file, line, column, message })))
             }
-            other => Err(Trouble::Lost(format!("the worker answered something else: {other:?}"))),
+            other @ (Response::Unknown | Response::Decided(_) | Response::Held(_)) => Err(strange(&other)),
         }
     }
 

@@ -108,13 +108,10 @@ impl Program {
             Some(rule) => read(rule, &evaluate(engine, rule)?)?,
         };
         for rule in &self.denials {
-            match evaluate(engine, rule)? {
-                Value::Undefined => {}
-                value => {
-                    let denied =
-                        decision::messages(&json(&value)?).map_err(|problem| format!("{rule}: {problem}"))?;
-                    decided.deny.extend(denied);
-                }
+            let value = evaluate(engine, rule)?;
+            if value != Value::Undefined {
+                let denied = decision::messages(&json(&value)?);
+                decided.deny.extend(denied.map_err(|problem| format!("{rule}: {problem}"))?);
             }
         }
         decided.allow &= decided.deny.is_empty();
@@ -136,10 +133,10 @@ impl Program {
 
 /// What the value of the rule that decides means.
 pub(crate) fn read(rule: &str, value: &Value) -> Result<Decision, String> {
-    match value {
-        Value::Undefined => Err(format!("{rule} is undefined for this input")),
-        value => decision::read(&json(value)?).map_err(|problem| format!("{rule}: {problem}")),
+    if *value == Value::Undefined {
+        return Err(format!("{rule} is undefined for this input"));
     }
+    decision::read(&json(value)?).map_err(|problem| format!("{rule}: {problem}"))
 }
 
 thread_local! {

@@ -33,7 +33,7 @@ pub fn step(ground: &Ground, pod: &Object) -> Request<Vec<u8>> {
             return brings_out(ground, pod).unwrap_or_default();
         }
         "Running" => match next_move(ground, pod) {
-            Some(Move::Write(request)) => return request,
+            Some(Move::Write(request)) => return *request,
             Some(Move::End { code, message }) => ended(ground, pod, code, &message),
             None => ended(ground, pod, exit_code(pod).unwrap_or_default(), ""),
         },

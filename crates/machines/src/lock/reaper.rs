@@ -254,7 +254,7 @@ spec: {{holderIdentity: w}}
         let ids = || told().iter().map(|entry| entry.id).collect::<Vec<_>>();
         assert_eq!(ids(), ids());
 
-        cluster.settle(&[machine.clone()]);
+        cluster.settle(std::slice::from_ref(&machine));
         assert_eq!(cluster.world.list(&LEASE, None).len(), 1);
         cluster.now = "2026-01-02T00:01:00Z".parse().unwrap();
         cluster.settle(&[machine]);

@@ -112,7 +112,12 @@ mod tests {
                 let checked = bad.map_or(Ok(()), |(name, _)| Err(format!("{name}:1:1: no")));
                 Ok(Reply::Safety(Answer::Check(checked)))
             }
-            other => panic!("{other}"),
+            other @ Call::GitHub(_)
+            | other @ Call::Logs(_)
+            | other @ Call::Bundle(_)
+            | other @ Call::Cluster(_)
+            | other @ Call::Action(_)
+            | other @ Call::Safety(_) => panic!("{other}"),
         };
         cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": "p", "namespace": namespace,
             "labels": {POLICY: label}}, "data": {"a.rego": text}}));

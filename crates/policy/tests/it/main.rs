@@ -1,5 +1,7 @@
 //! Hostile policies and conditions in real worker processes: each is stopped, and the next question is answered.
 
+#![expect(clippy::unwrap_used, reason = "what helps a test fails as a test does")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -18,7 +18,7 @@ pub(super) fn problem(source: &str) -> Option<String> {
     let mut rest = source.chars();
     while let Some(next) = rest.next() {
         match next {
-            '\'' | '"' => rest = behind_string(source, rest, next),
+            '\'' | '"' => rest = behind_string(source, rest.as_str(), next).chars(),
             '/' if rest.as_str().starts_with('/') => {
                 rest = rest
                     .as_str()
@@ -73,8 +73,7 @@ fn count(open: &mut [Level]) -> usize {
 }
 
 /// What follows the string that `quote` began.
-fn behind_string<'a>(source: &'a str, rest: std::str::Chars<'a>, quote: char) -> std::str::Chars<'a> {
-    let text = rest.as_str();
+fn behind_string<'a>(source: &str, text: &'a str, quote: char) -> &'a str {
     let begun = source.len() - text.len() - quote.len_utf8();
     let raw = source.get(..begun).is_some_and(|before| before.ends_with(['r', 'R']));
     let doubled: String = std::iter::repeat_n(quote, 2).collect();
@@ -83,10 +82,10 @@ fn behind_string<'a>(source: &'a str, rest: std::str::Chars<'a>, quote: char) ->
         None => (text, quote.to_string()),
     };
     loop {
-        let Some(at) = inside.find(['\\', quote]) else { return "".chars() };
+        let Some(at) = inside.find(['\\', quote]) else { return "" };
         let (_, found) = inside.split_at(at);
         if let Some(behind) = found.strip_prefix(end.as_str()) {
-            return behind.chars();
+            return behind;
         }
         let mut skipped = found.chars();
         let escape = skipped.next() == Some('\\') && !raw;

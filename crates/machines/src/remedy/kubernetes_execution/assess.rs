@@ -229,11 +229,13 @@ pub(super) fn policy(
     let verdict = report.observed.policy(looked, tried, report.now);
     let verdict = verdict.map_err(|pause| stopped_by(pause, policy_failed))?;
     let decision = decided(report, verdict)?;
-    let managed = looked.targets.iter().filter_map(|(place, object)| {
+    let mut managed = looked.targets.iter().filter_map(|(place, object)| {
         let by = validate::managed_by(object.as_deref()?)?;
         Some(format!("{place} is managed by {by}: a change there would be undone, or undo theirs"))
     });
-    if let Some(why) = managed.filter(|_| !decision.allow_gitops).next() {
+    if !decision.allow_gitops
+        && let Some(why) = managed.next()
+    {
         let change = "a policy that says allow_gitops, or a change where it is managed";
         return Err(Stop::no(GateName::Policy, Reason::GitopsManaged, why, change));
     }

@@ -98,7 +98,7 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
     if report.status.rollback_information.is_some() {
-        return make(report);
+        return make(&report);
     }
     match guard(&mut report) {
         Err(stop) => report.stops(stop),
@@ -222,7 +222,7 @@ fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionS
 }
 
 /// The input and the Job, held.
-fn make(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
+fn make(report: &Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let observed = report.observed;
     let key = report.run_reference().key;
     let steps = job::create(

@@ -19,10 +19,13 @@ use crate::view::View;
 pub(super) struct Locks {
     targets: Vec<Target>,
     /// The Leases of those targets that are there, and what became of whoever else holds them.
-    leases: BTreeMap<Key, (Arc<Object>, Option<(Life, Life)>)>,
+    leases: BTreeMap<Key, Seen>,
     /// The Leases that name this execution, whatever its targets are by now.
     held: Vec<Arc<Object>>,
 }
+
+/// A Lease, and what became of its holder and of the run that the holder started.
+type Seen = (Arc<Object>, Option<(Life, Life)>);
 
 /// Whether an execution may act on its targets now.
 pub(super) enum Turn {

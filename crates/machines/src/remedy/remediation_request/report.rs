@@ -37,7 +37,9 @@ impl<'a> Report<'a> {
         let steps = observed.steps.iter().filter_map(|step| {
             let known = before.iter().find(|known| known.name == step.step.name);
             // What was cancelled ends after the request did: that is told still. Nothing else is told anew.
-            let settled = step.child.is_none() || known.is_some_and(|known| known.completed_at.is_some());
+            let offered = KubernetesExecutionPhase::RollbackReady.as_str();
+            let settled = step.child.is_none()
+                || known.is_some_and(|known| known.completed_at.is_some() && known.phase != offered);
             if over && settled { known.cloned() } else { Some(told(observed, step, &before)) }
         });
         status.steps = steps.collect();
@@ -229,7 +231,7 @@ impl<'a> Report<'a> {
                     Reason::RollbackStarted,
                     &format!("{why}; step {step} is taken back"),
                 );
-                Plan::step(create).note(rollback::note(&step)).status(self.status)
+                Plan::step(*create).note(rollback::note(&step)).status(self.status)
             }
             Course::Going { approving } => {
                 let (phase, reason) = if approving {

@@ -40,7 +40,7 @@ pub(super) enum Course {
     /// Nothing is to be taken back, or all of it was.
     Over,
     /// This one is next: what makes it, and what it is called.
-    Next { create: Step, step: String, name: String },
+    Next { create: Box<Step>, step: String, name: String },
     /// One is going on; `approving`: people are asked about it.
     Going { approving: bool },
     /// It cannot go on: a person must look.
@@ -173,7 +173,7 @@ fn next(observed: &Observed, rollback: &Rollback) -> Course {
             }
             let adopt = Adopt::ControlledBy(me.uid().to_owned());
             let create = Step::Create { kind: kubernetes_execution::KIND, manifest, adopt };
-            Course::Next { create, step: rollback.step.clone(), name: rollback.name() }
+            Course::Next { create: Box::new(create), step: rollback.step.clone(), name: rollback.name() }
         }
     }
 }

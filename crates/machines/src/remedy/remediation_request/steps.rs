@@ -121,11 +121,10 @@ impl Steps {
                 let child = (attempt > 0).then(|| child_name(me.name(), me.uid(), &step.name, attempt));
                 let child =
                     child.and_then(|name| view.get(&kind_of(step), &beside(me, &name))).map(Child::read);
-                let standing = match of_child(attempt, child.as_ref()) {
-                    // What a workflow would do can only be told.
-                    Standing::Ready if request.spec.dry_run && step.workflow.is_some() => Standing::Done,
-                    standing => standing,
-                };
+                let standing = of_child(attempt, child.as_ref());
+                // What a workflow would do can only be told.
+                let told = request.spec.dry_run && step.workflow.is_some();
+                let standing = if told && standing == Standing::Ready { Standing::Done } else { standing };
                 let aim = step.workflow.as_ref().and_then(|workflow| target_of(workflow, target));
                 let busy = is_busy(&standing);
                 let free = busy && aim.is_some_and(|aim| is_our_turn(view, system_namespace, me, &aim));

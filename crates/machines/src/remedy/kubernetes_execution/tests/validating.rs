@@ -12,7 +12,7 @@ fn fails(acts: &mut Acts, patch: Value, reason: &str, says: &str) {
     assert!(acts.event("ExecutionFailed"));
 }
 
-fn scale(parameters: Value) -> Value {
+fn scale(parameters: &Value) -> Value {
     json!({"spec": {"parameters": {"scaleDeployment": parameters}}})
 }
 
@@ -80,7 +80,7 @@ fn an_action_that_may_not_be_repeated_takes_no_retries() {
 fn a_namespace_that_does_not_let_it_in_is_not_acted_on_and_nodes_only_from_the_system_namespace() {
     let mut acts = Acts::new();
     acts.cluster.put(json!({"kind": "Namespace", "metadata": {"name": "prod"}}));
-    fails(&mut acts, scale(json!({"namespace": "prod"})), "namespace_not_allowed", "pawl.dev/allow-from: n");
+    fails(&mut acts, scale(&json!({"namespace": "prod"})), "namespace_not_allowed", "pawl.dev/allow-from: n");
     let node = json!({"spec": {"action": "cordon_node", "parameters": {"scaleDeployment": null, "cordonNode": {"node": "a"}}}});
     fails(&mut Acts::new(), node.clone(), "namespace_not_allowed", "belongs to no namespace");
     let mut acts = Acts::new();
@@ -99,7 +99,7 @@ fn a_namespace_that_lets_it_in_is_acted_on() {
     acts.cluster.put(json!({"kind": "Namespace", "metadata": {"name": "prod", "labels": labels}}));
     acts.cluster.put(json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "prod"},
         "spec": {"replicas": 1}}));
-    acts.execution("k", scale(json!({"namespace": "prod"}))).check("k", "executing", "JobCreated");
+    acts.execution("k", scale(&json!({"namespace": "prod"}))).check("k", "executing", "JobCreated");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_service_account_that_is_missing_or_lacks_one_verb_denies() {
 #[test]
 fn a_target_that_is_not_there_is_not_found() {
     let mut acts = Acts::new();
-    fails(&mut acts, scale(json!({"deployment": "nobody"})), "resource_not_found", "nobody");
+    fails(&mut acts, scale(&json!({"deployment": "nobody"})), "resource_not_found", "nobody");
     assert_eq!(acts.status("k")["validationResults"]["resourceExists"], false);
 }
 
@@ -124,7 +124,7 @@ fn a_target_that_is_not_there_is_not_found() {
 fn protected_namespaces_and_nodes_of_the_control_plane_are_left_alone_also_from_the_system_namespace() {
     for namespace in ["kube-system", "pawl-system", EXECUTOR] {
         let mut acts = Acts::new();
-        let mut patch = scale(json!({"namespace": namespace}));
+        let mut patch = scale(&json!({"namespace": namespace}));
         merge(&mut patch, &json!({"metadata": {"namespace": "pawl-system"}}));
         acts.execution("k", patch);
         let found = acts.cluster.get(&KIND, &Key::new(Some("pawl-system"), "k")).unwrap();
@@ -220,11 +220,10 @@ fn a_dry_run_that_policy_asks_for_is_made_shown_to_policy_and_may_fail() {
 }
 
 fn safety_input(call: &crate::outside::Call) -> Option<String> {
-    match call {
-        crate::outside::Call::Safety(crate::remedy::safety::Question::Safety { input, .. }) => {
-            Some(input.to_string())
-        }
-        _ => None,
+    if let crate::outside::Call::Safety(crate::remedy::safety::Question::Safety { input, .. }) = call {
+        Some(input.to_string())
+    } else {
+        None
     }
 }
 

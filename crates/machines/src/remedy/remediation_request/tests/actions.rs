@@ -22,10 +22,10 @@ fn failing(name: &str, replicas: i64, after: &[&str]) -> Value {
 }
 
 impl Acts {
-    fn request(&mut self, steps: &[Value], patch: Value) -> &mut Self {
+    fn request(&mut self, steps: &[Value], patch: &Value) -> &mut Self {
         let mut raw = json!({"kind": "RemediationRequest", "metadata": {"name": "r"}, "spec": {"requestedBy": "ann",
             "targetResource": {"kind": "Deployment", "name": "web", "namespace": "n"}, "plan": {"steps": steps}}});
-        merge(&mut raw, &patch);
+        merge(&mut raw, patch);
         self.cluster.put(raw);
         for (name, replicas) in [("a", 1), ("b", 2), ("c", 3)] {
             self.deployment(name, replicas);
@@ -56,7 +56,7 @@ impl Acts {
 #[test]
 fn two_actions_run_in_order_who_asked_is_handed_down_and_success_ends_the_offers() {
     let mut acts = Acts::new();
-    acts.request(&[step("a", 5, &[]), step("b", 6, &["a"])], json!({})).stands("Executing");
+    acts.request(&[step("a", 5, &[]), step("b", 6, &["a"])], &json!({})).stands("Executing");
     assert_eq!(acts.going().len(), 1);
     assert_eq!(acts.get(&acts.child(0))["spec"]["requestedBy"], "ann");
     assert_eq!(acts.get(&acts.child(0))["spec"]["remediationRequestRef"]["name"], "r");
@@ -72,7 +72,7 @@ fn two_actions_run_in_order_who_asked_is_handed_down_and_success_ends_the_offers
 #[test]
 fn a_step_that_needs_approval_makes_the_request_wait_and_an_approval_lets_it_go() {
     let mut acts = Acts::new();
-    acts.needs_approval(1, &[]).request(&[step("a", 5, &[])], json!({})).stands("AwaitingApproval");
+    acts.needs_approval(1, &[]).request(&[step("a", 5, &[])], &json!({})).stands("AwaitingApproval");
     let child = acts.child(0);
     assert!(acts.of_request()["message"].as_str().unwrap().contains(&format!("ke/{child}")));
     assert_eq!(acts.status(&child)["approvalDeadline"], "2026-01-01T00:15:00Z", "the request's own limit");
@@ -83,7 +83,7 @@ fn a_step_that_needs_approval_makes_the_request_wait_and_an_approval_lets_it_go(
 #[test]
 fn nobody_who_asks_approves_and_time_passes() {
     let mut acts = Acts::new();
-    acts.needs_approval(1, &[]).request(&[step("a", 5, &[])], json!({}));
+    acts.needs_approval(1, &[]).request(&[step("a", 5, &[])], &json!({}));
     acts.wait(Duration::from_mins(15)).stands("Failed");
     assert_eq!(acts.status(&acts.child(0))["reason"], "approval_timeout");
     assert_eq!(acts.of_request()["requiresManualReview"], Value::Null, "nothing was touched");
@@ -93,7 +93,7 @@ fn nobody_who_asks_approves_and_time_passes() {
 fn a_failure_rolls_back_what_was_done_in_reverse_and_restores_it() {
     let mut acts = Acts::new();
     let steps = [step("a", 5, &[]), step("b", 6, &["a"]), failing("c", 7, &["b"])];
-    acts.request(&steps, json!({"spec": {"rollbackStrategy": "automatic"}}));
+    acts.request(&steps, &json!({"spec": {"rollbackStrategy": "automatic"}}));
     acts.act().act().act();
     assert_eq!(acts.sizes(), [5, 6, 7]);
     acts.wait(Duration::from_mins(1)).stands("Executing");
@@ -116,7 +116,7 @@ fn a_failure_rolls_back_what_was_done_in_reverse_and_restores_it() {
 #[test]
 fn without_a_strategy_a_failure_leaves_the_offers_to_people() {
     let mut acts = Acts::new();
-    acts.request(&[step("a", 5, &[]), failing("b", 6, &["a"])], json!({}));
+    acts.request(&[step("a", 5, &[]), failing("b", 6, &["a"])], &json!({}));
     acts.act().act().wait(Duration::from_mins(1)).stands("Failed");
     assert_eq!(acts.sizes(), [5, 6, 3]);
     let child = acts.child(0);
@@ -128,7 +128,7 @@ fn without_a_strategy_a_failure_leaves_the_offers_to_people() {
 fn a_rollback_that_is_refused_stops_there_and_asks_for_a_person() {
     let mut acts = Acts::new();
     let steps = [step("a", 5, &[]), step("b", 6, &["a"]), failing("c", 7, &["b"])];
-    acts.request(&steps, json!({"spec": {"rollbackStrategy": "automatic"}}));
+    acts.request(&steps, &json!({"spec": {"rollbackStrategy": "automatic"}}));
     acts.act().act().act().scale("b", 40).wait(Duration::from_mins(1)).act();
     acts.stands("Failed");
     let status = acts.of_request();
@@ -143,7 +143,7 @@ fn a_rollback_that_is_refused_stops_there_and_asks_for_a_person() {
 #[test]
 fn a_dry_run_makes_no_job_and_says_what_each_step_would_do() {
     let mut acts = Acts::new();
-    acts.request(&[step("a", 5, &[]), step("b", 6, &["a"])], json!({"spec": {"dryRun": true}}))
+    acts.request(&[step("a", 5, &[]), step("b", 6, &["a"])], &json!({"spec": {"dryRun": true}}))
         .stands("Completed");
     assert!(acts.jobs().is_empty());
     assert_eq!(acts.sizes(), [1, 2, 3]);
@@ -155,7 +155,7 @@ fn a_dry_run_makes_no_job_and_says_what_each_step_would_do() {
 #[test]
 fn a_global_timeout_cancels_the_action_that_runs() {
     let mut acts = Acts::new();
-    acts.request(&[step("a", 5, &[])], json!({"spec": {"timeouts": {"global": "2m"}}}));
+    acts.request(&[step("a", 5, &[])], &json!({"spec": {"timeouts": {"global": "2m"}}}));
     acts.wait(Duration::from_mins(2)).stands("TimedOut");
     let child = acts.child(0);
     acts.check(&child, "failed", "cancelled");
