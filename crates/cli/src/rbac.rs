@@ -30,6 +30,7 @@ struct Generate {
 
 /// Where and as whom actions are carried out.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub(crate) struct Choices {
     /// Where the Jobs of actions run.
     #[arg(long, default_value = EXECUTOR_NAMESPACE)]

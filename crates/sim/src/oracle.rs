@@ -165,8 +165,26 @@ fn timeless(value: &Value) -> Value {
                 .collect(),
         ),
         Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        Value::String(text) => Value::String(without_times(text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
+}
+
+/// Messages tell deadlines; which second they fall into is as little to be compared as in a field of their own.
+fn without_times(text: &str) -> String {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00Z";
+    let is_time = |word: &str| {
+        let fits = |(byte, shape): (u8, &u8)| {
+            if *shape == b'0' { byte.is_ascii_digit() } else { byte == *shape }
+        };
+        word.len() == SHAPE.len() && word.bytes().zip(SHAPE).all(fits)
+    };
+    let words = text.split_inclusive([' ', ';', ',', ')']);
+    let kept = words.map(|word| {
+        let bare = word.trim_end_matches([' ', ';', ',', ')']);
+        if is_time(bare) { word.replace(bare, "<time>") } else { word.to_owned() }
+    });
+    kept.collect()
 }
 
 /// What a target remembers stands in an annotation, with its times.
@@ -179,6 +197,7 @@ fn is_time(field: &str) -> bool {
     field.ends_with("Time")
         || field.ends_with("Timestamp")
         || field.ends_with("At")
+        || field.ends_with("Deadline")
         || matches!(
             field,
             "resourceVersion"

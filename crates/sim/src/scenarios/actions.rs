@@ -205,7 +205,7 @@ fn requests() -> Vec<Scenario> {
             "after its retention a request goes with all its actions",
             || {
                 let steps = json!([step("a", 5, &[], &[])]);
-                [stage(), vec![deployment("a"), request(steps, json!({"retention": "1h"}))]].concat_deeds()
+                [stage(), vec![deployment("a"), request(steps, json!({"retention": "20m"}))]].concat_deeds()
             },
             |ground| {
                 safe(ground)?;

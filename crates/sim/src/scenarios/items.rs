@@ -49,6 +49,7 @@ pub(super) fn all() -> Vec<Scenario> {
             "an item waits while a Freeze holds, and goes on when it is taken away",
             || {
                 vec![
+                    home(),
                     Deed::create(
                         FREEZE,
                         json!({"metadata": {"name": "holidays"},
