@@ -58,11 +58,14 @@ pub(crate) async fn run(args: &Args, decision: Decision, say: &mut dyn Say) -> a
         Err(kube::Error::Api(status)) if status.is_already_exists() => bail!("you said so before"),
         Err(error) => return Err(error).with_context(|| format!("create Approval {}", approval.name_any())),
     }
-    let told = match decision {
-        Decision::Approve => "approved",
-        Decision::Reject => "rejected",
-    };
-    say.line(&format!("ke/{name} is {told} by {}", printable(&me.username)));
+    let username = printable(&me.username);
+    say.line(&match (decision, worthless(&execution, &me.username)) {
+        (Decision::Approve, Some(why)) => {
+            format!("ke/{name}: the word of {username} is recorded and does not count: {why}")
+        }
+        (Decision::Approve, None) => format!("ke/{name} is approved by {username}"),
+        (Decision::Reject, _) => format!("ke/{name} is rejected by {username}"),
+    });
     Ok(())
 }
 
@@ -83,6 +86,17 @@ fn awaited(name: &str, execution: &KubernetesExecution) -> anyhow::Result<String
             let phase = phase.map_or("not looked at yet", pawl_api::meta::Phase::as_str);
             bail!("KubernetesExecution {name} does not wait for approval: it is {phase}")
         }
+    }
+}
+
+/// Why an approval by this person does not count, as far as that can be told here.
+fn worthless(execution: &KubernetesExecution, username: &str) -> Option<&'static str> {
+    match execution.spec.requested_by.as_deref() {
+        None => {
+            Some("it does not say who asks; whoever creates it anew with spec.requestedBy can be approved")
+        }
+        Some(requester) if requester == username => Some("you asked for it yourself"),
+        Some(_) => None,
     }
 }
 
@@ -225,6 +239,15 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part} in {told}");
         }
+    }
+
+    #[test]
+    fn a_word_that_cannot_count_is_told_to_be_none() {
+        let mut asked = execution("waiting_approval");
+        assert_eq!(worthless(&asked, "bob"), None);
+        assert!(worthless(&asked, "ann").unwrap().contains("yourself"));
+        asked.spec.requested_by = None;
+        assert!(worthless(&asked, "bob").unwrap().contains("spec.requestedBy"));
     }
 
     #[test]
