@@ -201,15 +201,17 @@ fn labelled(kind: &Kind, uid: &str, view: &dyn View) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::garbage::Garbage;
     use crate::testing::Cluster;
     use pawl_api::meta::names;
+    use pawl_api::remedy::annotations;
     use serde_json::Value;
 
     const EXECUTOR: &str = "kubernaut-executor";
 
     /// An object that was made for the KubernetesExecution `n/k`, or for the WorkflowExecution of that name.
     fn made(kind: &str, owner: &str, name: &str, held: bool) -> Value {
-        let mut annotations = json!({"pawl.dev/execution": "n/k"});
+        let mut annotations = json!({annotations::EXECUTION: "n/k"});
         if held {
             annotations[HELD] = json!("false");
         }
@@ -224,6 +226,11 @@ mod tests {
         job
     }
 
+    /// With what ends a deletion that waits for what an object owns.
+    fn with_garbage() -> Vec<AnyMachine> {
+        machines(EXECUTOR).into_iter().chain([AnyMachine::new(Garbage)]).collect()
+    }
+
     /// What is left after the strays were looked for.
     fn left(objects: &[Value]) -> (Cluster, Vec<String>) {
         let kinds = [JOB, SECRET, PIPELINE_RUN, kubernetes_execution::KIND, workflow_execution::KIND];
@@ -231,7 +238,7 @@ mod tests {
         for object in objects {
             cluster.put(object.clone());
         }
-        cluster.settle(&machines(EXECUTOR));
+        cluster.settle(&with_garbage());
         let names = [JOB, SECRET, PIPELINE_RUN].into_iter().flat_map(|kind| cluster.world.list(&kind, None));
         let names = names.map(|object| object.name().to_owned()).collect();
         (cluster, names)
@@ -278,7 +285,7 @@ mod tests {
         let job = Key::new(Some(EXECUTOR), "job");
         assert_eq!(cluster.get(&JOB, &job).unwrap()["spec"]["ttlSecondsAfterFinished"], KEPT_SECONDS);
         cluster.delete(&JOB, &job, "Background");
-        cluster.settle(&machines(EXECUTOR));
+        cluster.settle(&with_garbage());
         assert!(cluster.world.list(&SECRET, None).is_empty());
     }
 
