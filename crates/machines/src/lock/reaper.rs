@@ -133,7 +133,7 @@ fn owner_uid(run: &Object) -> Option<&str> {
 }
 
 /// The object itself; a namesake that came later is not it, unless no UID was known.
-fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>> {
+pub(crate) fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>> {
     let found = view.get(&reference.kind, &reference.key)?;
     (reference.uid.is_empty() || found.uid() == reference.uid).then_some(found)
 }
@@ -151,7 +151,7 @@ fn of_a_run_without_its_unit(run: &Object, view: &dyn View) -> Vec<Key> {
 }
 
 /// The unit that a run names, as its controller or, across namespaces, in its annotation.
-fn unit_of(run: &Object) -> Option<Reference> {
+pub(crate) fn unit_of(run: &Object) -> Option<Reference> {
     if let Some(owner) = run.controller() {
         let kind = UNITS.into_iter().find(|kind| kind.kind == owner.kind)?;
         return Some(Reference { kind, key: Key::new(run.namespace(), &owner.name), uid: owner.uid.clone() });

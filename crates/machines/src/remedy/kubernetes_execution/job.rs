@@ -26,7 +26,10 @@ use crate::remedy::action::executor::{CONTAINER, Executor};
 use crate::remedy::action::{Order, Report};
 
 /// How long a Job is kept after its result was recorded: as long as the seed keeps it, so that people can look at it.
-const KEPT_SECONDS: i64 = 300;
+pub(in crate::remedy) const KEPT_SECONDS: i64 = 300;
+
+/// What the name of an input adds to that of its Job.
+const INPUT: &str = "-in";
 
 /// What a cache shows under the name of an attempt's Job.
 #[derive(Clone, Debug)]
@@ -68,7 +71,7 @@ pub(super) fn key(executor_namespace: &str, uid: &str, attempt: i32) -> Key {
 
 /// Where its input is.
 pub(super) fn input_key(job: &Key) -> Key {
-    Key { namespace: job.namespace.clone(), name: format!("{}-in", job.name) }
+    Key { namespace: job.namespace.clone(), name: format!("{}{INPUT}", job.name) }
 }
 
 /// Whether a Pod may still do something.
@@ -165,17 +168,15 @@ impl Run {
 /// Makes the input, and the Job, held.
 pub(super) fn create(
     executor: &Executor,
-    me: &Object,
     spec: &KubernetesExecutionSpec,
     order: &Order,
     key: &Key,
     timeout: std::time::Duration,
 ) -> Vec<Step> {
     let input = input_key(key);
-    let marks = marks(me, spec);
-    let execution =
-        json!({annotations::EXECUTION: format!("{}/{}", me.namespace().unwrap_or_default(), me.name())});
-    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into());
+    let marks = marks(order, spec);
+    let execution = json!({annotations::EXECUTION: order.execution.to_string()});
+    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), order.uid.clone())].into());
     let secret = json!({
         "metadata": {"name": input.name, "namespace": input.namespace, "labels": marks, "annotations": execution},
         "type": "Opaque", "immutable": true, "stringData": Executor::input(order),
@@ -199,14 +200,24 @@ pub(super) fn create(
     ]
 }
 
-/// Takes the input of a Job away, whichever has its name.
-pub(super) fn forget_input(job: &Key) -> Step {
-    delete_secret(input_key(job))
+/// The name of the Job that a Secret is the input of.
+pub(super) fn job_of_input(secret: &Object) -> Option<&str> {
+    secret.name().strip_suffix(INPUT)
 }
 
-pub(super) fn delete_secret(key: Key) -> Step {
+/// Takes the input of a Job away, whichever has its name.
+pub(super) fn forget_input(job: &Key) -> Step {
+    delete_secret_of(input_key(job))
+}
+
+/// Takes away whichever Secret has this name.
+pub(super) fn delete_secret_of(key: Key) -> Step {
+    delete_secret(Reference { kind: SECRET, key, uid: String::new() })
+}
+
+pub(super) fn delete_secret(target: Reference) -> Step {
     Step::Delete {
-        target: Reference { kind: SECRET, key, uid: String::new() },
+        target,
         resource_version: None,
         propagation: Propagation::Background,
         only_if_gone: vec![],
@@ -251,21 +262,10 @@ fn ending(pod: &str, ended: &ContainerStateTerminated) -> String {
     format!("container {CONTAINER} of Pod {pod} ended with {}{reason}", ended.exit_code)
 }
 
-fn marks(me: &Object, spec: &KubernetesExecutionSpec) -> Map<String, Value> {
-    let fit = |text: &str| Value::from(names::label_value(text));
-    let mut marks: Map<String, Value> = [
-        (labels::EXECUTION_ID, fit(me.name())),
-        (labels::ACTION, fit(spec.action.as_str())),
-        (owner::OWNER_KIND, fit(&me.kind().kind)),
-        (owner::OWNER_NAMESPACE, fit(me.namespace().unwrap_or_default())),
-        (owner::OWNER_NAME, fit(me.name())),
-        (owner::OWNER_UID, Value::from(me.uid())),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect();
+fn marks(order: &Order, spec: &KubernetesExecutionSpec) -> Map<String, Value> {
+    let mut marks = order.marks();
     if let Some(request) = &spec.remediation_request_ref {
-        marks.insert(labels::REMEDIATION_REQUEST.to_owned(), fit(&request.name));
+        marks.insert(labels::REMEDIATION_REQUEST.to_owned(), names::label_value(&request.name).into());
     }
     marks
 }
