@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 
 use pawl_api::meta::{Kind, Phase as _, Reason};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
-use pawl_api::remedy::{RemediationPhase, remediation_request};
+use pawl_api::remedy::{
+    KubernetesExecutionPhase, RemediationPhase, kubernetes_execution, remediation_request,
+};
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::machine::Primary;
 use pawl_machines::view::View as _;
@@ -34,6 +36,8 @@ struct Counts {
     held: Counted<1>,
     /// By the kind of who waits.
     waiting: Counted<1>,
+    /// By the kind of what people are asked about; only kinds that ask.
+    approving: Counted<1>,
 }
 
 impl Census {
@@ -45,13 +49,15 @@ impl Census {
 impl Collector for Census {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(core) = self.0.upgrade() else { return Ok(()) };
-        let Counts { objects, held, waiting } = count(&core);
+        let Counts { objects, held, waiting, approving } = count(&core);
         let about = "Objects that are there, by kind and phase";
         family(&mut encoder, "objects", about, ["kind", "phase"], &objects)?;
         let about = "Targets that are locked, by the kind of who holds them";
         family(&mut encoder, "locks_held", about, ["kind"], &held)?;
         let about = "Units that wait for a target that somebody else holds, by kind";
         family(&mut encoder, "lock_waiters", about, ["kind"], &waiting)?;
+        let about = "Units that wait for somebody to approve them, by kind";
+        family(&mut encoder, "approvals_waiting", about, ["kind"], &approving)?;
         let about = "Entries of the audit ledger that are not stored yet, in memory or in the outbox";
         let backlog = i64::try_from(core.ledger.backlog()).unwrap_or(i64::MAX);
         let gauge = encoder.encode_descriptor("audit_backlog", about, None, MetricType::Gauge)?;
@@ -97,6 +103,9 @@ fn count(core: &Core) -> Counts {
             }
         }
     }
+    let asking = kubernetes_execution::KIND.kind.to_string();
+    let asked = [asking.clone(), KubernetesExecutionPhase::WaitingApproval.as_str().to_owned()];
+    counts.approving = counts.objects.get(&asked).map(|count| ([asking], *count)).into_iter().collect();
     for lease in core.caches.list(&lock::LEASE, None) {
         if let (Some(_), Lock::Held(holder)) = (lock::target_hash(&lease), lock::read(Some(&lease))) {
             // Whatever else a Lease may claim, series are only of kinds that we run.
