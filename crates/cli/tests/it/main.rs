@@ -13,6 +13,7 @@ mod bench;
 mod containers;
 mod demo;
 mod kubectl;
+mod kubectl_replay;
 mod match_paths;
 mod run;
 mod tekton;
