@@ -12,9 +12,12 @@ mod actions;
 mod bench;
 mod containers;
 mod demo;
+mod every_action;
 mod kubectl;
+mod kubectl_replay;
 mod match_paths;
 mod run;
+mod story;
 mod tekton;
 
 use std::path::Path;

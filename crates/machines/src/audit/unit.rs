@@ -47,7 +47,10 @@ impl Teller<'_> {
     pub fn entry(&self, event: &str, occasion: &str, at: Option<&Time>) -> Entry {
         let actor = Actor::Controller(self.description.name);
         let event = format!("{}.{event}", beginning(self.me.kind()));
-        let at = at.map_or(self.now, |time| time.0);
+        // Times in a status are of whole seconds: what is of this very second is of now, so that rows stand in the order
+        // in which they came about.
+        let at =
+            at.map(|time| time.0).filter(|at| at.as_second() != self.now.as_second()).unwrap_or(self.now);
         let target = self.me.status().get("target").and_then(Value::as_str).unwrap_or_default();
         Entry::new(self.me, actor, event, occasion, at).target(target).correlation(self.root())
     }

@@ -18,9 +18,8 @@ use pawl_api::remedy::{KubernetesExecutionSpec, annotations, labels};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::{ended_at, is_finished};
 use crate::git::job_template;
-use crate::git::workflow::following;
-use crate::lock::reaper::is_finished;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::remedy::action::executor::{CONTAINER, Executor};
@@ -104,7 +103,9 @@ impl Run {
         if self.is_held() {
             return Standing::Held;
         }
-        let Some(job) = self.job.as_ref().filter(|job| is_finished(job)) else { return Standing::Going };
+        let Some(job) = self.job.as_ref().filter(|job| job.status.as_ref().is_some_and(is_finished)) else {
+            return Standing::Going;
+        };
         let conditions =
             job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         match conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True") {
@@ -124,7 +125,7 @@ impl Run {
     }
 
     pub(super) fn ended_at(&self) -> Option<Timestamp> {
-        self.job.as_deref().and_then(following::ended_at)
+        ended_at(self.job.as_deref()?.status.as_ref()?)
     }
 
     /// Lets a held Job go; `None` when that was done before.
