@@ -14,7 +14,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::Kind;
@@ -25,7 +24,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use crate::cluster::job::JOB;
-use crate::lock::reaper::{find, is_finished, unit_of};
+use crate::cluster::job::followed::Followed;
+use crate::lock::reaper::{find, unit_of};
 use crate::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Part, Plan, Propagation, Step};
@@ -35,7 +35,7 @@ use crate::view::{Input, View};
 /// The machines that tidy up after executions that are gone; what they keep is in the executor namespace.
 pub(super) fn machines(executor_namespace: &str) -> [AnyMachine; 3] {
     [
-        AnyMachine::new(Strays::<Job>::new(JOB, executor_namespace)),
+        AnyMachine::new(Strays::<Followed>::new(JOB, executor_namespace)),
         AnyMachine::new(Strays::<PipelineRun>::new(PIPELINE_RUN, executor_namespace)),
         AnyMachine::new(Strays::<IgnoredAny>::new(SECRET, executor_namespace)),
     ]
@@ -114,13 +114,11 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
         if me.annotation(HELD).is_some() {
             return Observed::Held { run: Arc::clone(me), of };
         }
-        let job = (*me.kind() == JOB).then(|| me.parse::<Job>().ok()).flatten();
-        let stays =
-            |job: &Job| job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_none());
-        match job.filter(|job| is_finished(job) && stays(job)) {
-            Some(_) => Observed::Over { job: Arc::clone(me), of },
-            None => Observed::Nothing,
+        let over = *me.kind() == JOB && me.parse::<Followed>().is_ok_and(|job| job.is_finished());
+        if over && me.raw().pointer("/spec/ttlSecondsAfterFinished").is_none() {
+            return Observed::Over { job: Arc::clone(me), of };
         }
+        Observed::Nothing
     }
 
     fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
