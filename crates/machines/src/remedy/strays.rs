@@ -156,14 +156,16 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
     }
 }
 
-/// The execution that an object was made for, if no cache shows it. One in the namespace of its execution has a controller,
-/// and goes with it.
+/// The execution that an object was made for, if no cache shows it. What is in the namespace of its execution has a
+/// controller, and goes with it; most objects are of neither sort, and are done with at a glance.
 fn orphaned(object: &Object, view: &dyn View) -> Option<Reference> {
-    let far = object.controller().is_none();
-    let unit = unit_of(object).filter(|unit| {
-        far && (unit.kind == kubernetes_execution::KIND || unit.kind == workflow_execution::KIND)
-    })?;
-    find(view, &unit).is_none().then_some(unit)
+    object.label(OWNER_UID)?;
+    if object.controller().is_some() {
+        return None;
+    }
+    let ours =
+        |unit: &Reference| unit.kind == kubernetes_execution::KIND || unit.kind == workflow_execution::KIND;
+    unit_of(object).filter(ours).filter(|unit| find(view, unit).is_none())
 }
 
 fn of_itself(object: &Object, view: &dyn View) -> Vec<Key> {
