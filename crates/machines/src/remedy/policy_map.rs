@@ -74,7 +74,11 @@ impl Machine for PolicyMaps {
         let note = match checked {
             Ok(()) => Note::normal(Reason::PolicyLoaded, format!("the policies hold, as {}", set.digest)),
             Err(problem) => {
-                let message = format!("{problem}; the last policies that could be used hold");
+                // Which those are is known to the process that asked them: after a restart there are none.
+                let message = format!(
+                    "{problem}; until it is mended the last policies that could be used hold, and where none are known \
+                     nothing is allowed"
+                );
                 Note::warning(Reason::PolicyRejected, message)
             }
         };
