@@ -15,6 +15,7 @@ mod demo;
 mod every_action;
 mod kubectl;
 mod match_paths;
+mod refused;
 mod run;
 mod story;
 mod tekton;
