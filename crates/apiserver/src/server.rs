@@ -129,8 +129,8 @@ impl Server {
         self
     }
 
-    /// Lets those in over sockets who `access` knows, each to do what roles allow, and makes the roles and bindings
-    /// every cluster begins with unless they are there. Said twice, the first counts.
+    /// Lets those in over sockets who `access` knows, each to do what roles allow, and makes the roles, bindings
+    /// and the Service every cluster begins with unless they are there. Said twice, the first counts.
     #[must_use]
     pub fn with_access(self, access: Access) -> Server {
         self.core.set_access(access);
@@ -144,11 +144,11 @@ impl Server {
                 && !matches!(response.status().as_u16(), 201 | 409)
             {
                 let name = object.pointer("/metadata/name").and_then(Value::as_str);
-                tracing::error!(name, status = %response.status(), "a default role could not be made");
+                tracing::error!(name, status = %response.status(), "a first object could not be made");
             }
         }
         if let Err(error) = self.core.store.wait(durable) {
-            tracing::error!(%error, "the default roles could not be kept");
+            tracing::error!(%error, "the first objects could not be kept");
         }
         self
     }

@@ -32,7 +32,7 @@ use pawl_machines::remedy::action::{
     self, Access, Ask, Captured, Context, Definition, Looked, Order, Report, definition,
 };
 use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::ground::{Ground, SharedTrace, SimEnv, request};
@@ -237,9 +237,7 @@ impl Store<'_> {
             let undo = definition.undo(context, seen, seen);
             Kept::new(order, definition.facts(), definition.before(context, seen), undo)
         })?;
-        let content = STANDARD.encode(serde_json::to_string(&kept).ok()?);
-        let manifest = json!({"apiVersion": "v1", "kind": "Secret", "immutable": true, "data": {kept::KEY: content},
-            "metadata": {"name": secret.name, "namespace": secret.namespace}});
+        let manifest = kept::manifest(order, secret, &serde_json::to_vec(&kept).ok()?);
         let path = SECRET.path(secret.namespace.as_deref(), None);
         let made = request(Method::POST, &path, "application/json", &manifest);
         self.server.call(made.map(Bytes::from));

@@ -1,4 +1,4 @@
-//! Which roles does every cluster begin with?
+//! Which roles does every cluster begin with, and which Service?
 //!
 //! Kubernetes' own, as far as they are about what is served here. They are made when they are absent, and then belong
 //! to whoever may change them.
@@ -18,7 +18,17 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let roles = plain_roles().into_iter().chain(aggregated_roles()).map(|role| (ROLES, role));
-    roles.chain(bindings().into_iter().map(|binding| (BINDINGS, binding))).collect()
+    let bindings = bindings().into_iter().map(|binding| (BINDINGS, binding));
+    roles.chain(bindings).chain([("/api/v1/namespaces/default/services", own_service())]).collect()
+}
+
+/// The server's own name in the cluster. Clients look for it as a sign of life; nothing forwards packets to it here.
+fn own_service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6_443}]},
+    })
 }
 
 fn plain_roles() -> Vec<Value> {

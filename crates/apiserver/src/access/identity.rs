@@ -43,6 +43,11 @@ impl Identity {
         SERVER.clone()
     }
 
+    /// Whether it is the server itself.
+    pub(crate) fn is_server(&self) -> bool {
+        *self == **SERVER
+    }
+
     /// The owner of the admin token.
     pub(super) fn admin() -> Arc<Identity> {
         ADMIN.clone()

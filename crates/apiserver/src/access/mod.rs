@@ -82,6 +82,22 @@ pub(crate) fn authorize_also(core: &Core, call: &Call<'_>, verb: &str) -> Result
     authorize(core, call.who, &asked)
 }
 
+/// Who says what becomes of a request to be signed must be trusted with that by name: to approve for this signer, or for
+/// all of its domain.
+pub(crate) fn authorize_approval(core: &Core, call: &Call<'_>, signer: &str) -> Result<(), Status> {
+    let asked = |name: String| Attributes::Resource {
+        verb: "approve".to_owned(),
+        group: call.resource.ids.group.to_string(),
+        resource: "signers".to_owned(),
+        subresource: String::new(),
+        namespace: String::new(),
+        name,
+    };
+    let domain = signer.split('/').next().unwrap_or_default();
+    authorize(core, call.who, &asked(signer.to_owned()))
+        .or_else(|refused| authorize(core, call.who, &asked(format!("{domain}/*"))).map_err(|_| refused))
+}
+
 fn authorize(core: &Core, who: &Identity, asked: &Attributes) -> Result<(), Status> {
     if who.is_master() || core.policy().allows(who, asked).is_some() {
         return Ok(());

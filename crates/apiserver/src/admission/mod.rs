@@ -356,6 +356,8 @@ fn addressed(resource: &str, subresource: Subresource) -> String {
         | Subresource::Finalize
         | Subresource::Token
         | Subresource::Eviction
-        | Subresource::Binding) => format!("{resource}/{}", part.as_str()),
+        | Subresource::Binding
+        | Subresource::EphemeralContainers
+        | Subresource::Approval) => format!("{resource}/{}", part.as_str()),
     }
 }

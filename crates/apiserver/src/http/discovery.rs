@@ -23,6 +23,7 @@ const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list",
 /// Namespaces go one by one.
 const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const REVIEW_VERBS: [&str; 1] = ["create"];
+const TOLD_VERBS: [&str; 2] = ["get", "list"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 impl Document {
@@ -204,6 +205,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
 fn verbs(resource: &Resource) -> &'static [&'static str] {
     if resource.review().is_some() {
         &REVIEW_VERBS
+    } else if resource.told().is_some() {
+        &TOLD_VERBS
     } else if resource.is("", "namespaces") {
         &NAMESPACE_VERBS
     } else {
@@ -236,7 +239,13 @@ fn subresources(resource: &Resource) -> Vec<Part<'_>> {
         out.push(Part { name: "binding", kind: "Binding", foreign: None, verbs: &REVIEW_VERBS });
         let foreign = Some(("policy", "v1"));
         out.push(Part { name: "eviction", kind: "Eviction", foreign, verbs: &REVIEW_VERBS });
+        let name = "ephemeralcontainers";
+        out.push(Part { name, kind: "Pod", foreign: None, verbs: &SUBRESOURCE_VERBS });
         out.push(Part { name: "log", kind: "Pod", foreign: None, verbs: &["get"] });
+    }
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        let kind = &resource.ids.kind;
+        out.push(Part { name: "approval", kind, foreign: None, verbs: &SUBRESOURCE_VERBS });
     }
     if resource.is("", "serviceaccounts") {
         let foreign = Some(("authentication.k8s.io", "v1"));

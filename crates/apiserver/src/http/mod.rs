@@ -51,7 +51,8 @@ pub(crate) enum Reply {
 
 /// Answers one request of somebody who may ask it. The second value is the revision that must be durable before it is sent.
 pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) -> (Reply, u64) {
-    let registry = core.registry();
+    let about_schemas = request.uri.path().starts_with("/openapi/");
+    let registry = if about_schemas { core.published() } else { core.registry() };
     let accept = header(&request.headers, &ACCEPT);
     let parsed = Query::parse(request.uri.query().unwrap_or_default());
     let found = parsed.and_then(|query| {

@@ -22,8 +22,9 @@ pub(super) fn index(registry: &Registry) -> Value {
             } else {
                 format!("apis/{group}/{}", version.name)
             };
-            // Clients keep a document as long as its hash stays: it does until a definition changes.
-            let hash = format!("{}-{}", env!("CARGO_PKG_VERSION"), registry.made_from);
+            // Clients keep a document as long as its hash stays: it does until a definition changes, or one is told of.
+            let (made_from, told_of) = (registry.made_from, version.resources.len());
+            let hash = format!("{}-{made_from}-{told_of}", env!("CARGO_PKG_VERSION"));
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
@@ -172,6 +173,11 @@ fn operations(resource: &Resource, paths: &mut Map<String, Value>) {
         &["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "watch"];
     if resource.review().is_some() {
         paths.insert(format!("{root}/{}", ids.plural), json!({"post": operation("post", WRITE)}));
+        return;
+    }
+    if resource.told().is_some() {
+        paths.insert(format!("{root}/{}", ids.plural), json!({"get": operation("list", LIST)}));
+        paths.insert(format!("{root}/{}/{{name}}", ids.plural), json!({"get": operation("get", &[])}));
         return;
     }
     let collection = json!({

@@ -136,6 +136,10 @@ fn subresource(resource: &Resource, name: &str, sub: &str) -> Result<Subresource
         "finalize" if resource.is("", "namespaces") => Ok(Subresource::Finalize),
         "eviction" if resource.is("", "pods") => Ok(Subresource::Eviction),
         "binding" if resource.is("", "pods") => Ok(Subresource::Binding),
+        "ephemeralcontainers" if resource.is("", "pods") => Ok(Subresource::EphemeralContainers),
+        "approval" if resource.is("certificates.k8s.io", "certificatesigningrequests") => {
+            Ok(Subresource::Approval)
+        }
         // Known, and not to be had: whoever asks should learn why.
         "exec" | "attach" | "portforward" | "proxy" if resource.is("", "pods") => {
             Err(Status::bad_request(format!(
@@ -166,9 +170,18 @@ mod tests {
                 for plural in version.resources.keys() {
                     let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
                     for place in ["", "/namespaces/ns", "//namespaces/%6es"] {
-                        for tail in
-                            ["", "/", "/x", "/%78", "/x/status", "/x/scale", "/x/finalize", "/x/token"]
-                        {
+                        for tail in [
+                            "",
+                            "/",
+                            "/x",
+                            "/%78",
+                            "/x/status",
+                            "/x/scale",
+                            "/x/finalize",
+                            "/x/token",
+                            "/x/ephemeralcontainers",
+                            "/x/approval",
+                        ] {
                             for query in ["", "?watch=1", "?watch=false"] {
                                 let path = format!("{root}/{}{place}/{plural}{tail}{query}", version.name);
                                 seen += compare(&path, &registry);

@@ -41,6 +41,17 @@ pub struct Builtin {
     pub(crate) hooks: Hooks,
     /// Its objects are questions: answered, never kept.
     pub(crate) review: Option<Review>,
+    /// Its objects are told when they are asked for, never kept.
+    pub(crate) told: Option<Told>,
+}
+
+/// What the server tells of itself in the form of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The group versions it serves.
+    ApiServices,
+    /// The parts a control plane is made of.
+    Components,
 }
 
 /// The API whose form an object is kept in, where two APIs show the same objects.
@@ -78,6 +89,7 @@ const NAMESPACED: Builtin = Builtin {
     columns: columns::PLAIN,
     hooks: kinds::NONE,
     review: None,
+    told: None,
 };
 
 const CLUSTER: Builtin = Builtin { namespaced: false, ..NAMESPACED };
@@ -379,6 +391,34 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         rules: Rules { generation: true, unconditional_update: false, ..RULES },
         hooks: kinds::DEFINITION,
+        ..CLUSTER
+    },
+    Builtin {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        columns: columns::SIGNING_REQUEST,
+        short: &["csr"],
+        status: true,
+        empty_status: true,
+        selectable: &[("spec.signerName", "/spec/signerName", "")],
+        hooks: kinds::SIGNING_REQUEST,
+        ..CLUSTER
+    },
+    Builtin {
+        group: "apiregistration.k8s.io",
+        kind: "APIService",
+        plural: "apiservices",
+        columns: columns::API_SERVICE,
+        told: Some(Told::ApiServices),
+        ..CLUSTER
+    },
+    Builtin {
+        kind: "ComponentStatus",
+        plural: "componentstatuses",
+        columns: columns::COMPONENT,
+        short: &["cs"],
+        told: Some(Told::Components),
         ..CLUSTER
     },
     Builtin {

@@ -8,9 +8,10 @@ pub(crate) mod columns;
 pub(crate) mod crd;
 mod jsonpath;
 pub(crate) mod kinds;
+pub(crate) mod unpublished;
 pub(crate) mod views;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -174,8 +175,19 @@ impl Resource {
         }
     }
 
-    /// Whether it has a verb. What is never kept can only be created.
+    /// What its objects tell of, if they are told and not kept.
+    pub(crate) fn told(&self) -> Option<builtin::Told> {
+        match &self.content {
+            Content::Builtin(builtin) => builtin.told,
+            Content::Custom(_) => None,
+        }
+    }
+
+    /// Whether it has a verb. A question can only be created, and what is told only be read.
     pub(crate) fn allows(&self, verb: Verb) -> bool {
+        if self.told().is_some() {
+            return matches!(verb, Verb::Get | Verb::List);
+        }
         self.review().is_none() || verb == Verb::Create
     }
 
@@ -215,9 +227,7 @@ impl Registry {
             }
             registry.definitions.insert(crd.name.clone(), (crd.revision, resources));
         }
-        for group in registry.groups.values_mut() {
-            group.versions.sort_by_key(|v| std::cmp::Reverse(version_priority(&v.name)));
-        }
+        registry.order_versions();
         registry
     }
 
@@ -239,6 +249,27 @@ impl Registry {
     /// All groups by name.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Arc<str>, &Group)> {
         self.groups.iter()
+    }
+
+    /// The same without what these definitions gave.
+    pub(crate) fn without(&self, definitions: &BTreeSet<String>) -> Registry {
+        let mut registry = Registry { made_from: self.made_from, ..Registry::default() };
+        let resources = self.groups.values().flat_map(|g| &g.versions).flat_map(|v| v.resources.values());
+        for resource in resources {
+            let given = matches!(resource.content, Content::Custom(_))
+                && definitions.contains(&resource.group_resource());
+            if !given {
+                registry.add(resource.clone());
+            }
+        }
+        registry.order_versions();
+        registry
+    }
+
+    fn order_versions(&mut self) {
+        for group in self.groups.values_mut() {
+            group.versions.sort_by_key(|v| std::cmp::Reverse(version_priority(&v.name)));
+        }
     }
 
     fn add(&mut self, resource: Arc<Resource>) {

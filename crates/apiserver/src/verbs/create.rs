@@ -6,8 +6,8 @@ use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, content, metadata, owners, settled};
 use crate::access;
 use crate::admission::{self, Operation, Write};
-use crate::resources::Content;
 use crate::resources::kinds::Context;
+use crate::resources::{Content, crd};
 use crate::status::{Cause, Status};
 use crate::store::{Draft, Expect};
 
@@ -75,6 +75,9 @@ pub(super) fn place(
             body.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
         }
     }
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        name_requester(call, &mut object);
+    }
     access::refuse_escalation(core, call, &object, None)?;
     content::validate(resource, &object, None)?;
     let write =
@@ -91,6 +94,9 @@ pub(super) fn place(
         }
         let stored = settled(core.store.put_while(call.basis, &resource.table, Expect::Absent, draft))?;
         if let Some(stored) = stored {
+            if &*resource.table == crd::TABLE && !call.who.is_server() {
+                core.unpublished.hold(&stored.name, core.env.now());
+            }
             return Ok(Outcome { answer: Answer::Object(201, stored), warnings });
         }
         if !generated {
@@ -99,6 +105,19 @@ pub(super) fn place(
         metadata::generate_name(&mut object, &*core.env);
     }
     Err(Status::already_exists(resource, metadata::text(&object, "name")))
+}
+
+/// A request to be signed says who asks for it: that is the server's to say, whatever was written.
+fn name_requester(call: &Call<'_>, object: &mut Value) {
+    let (Some(spec), Value::Object(who)) =
+        (object.get_mut("spec").and_then(Value::as_object_mut), call.who.to_value())
+    else {
+        return;
+    };
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
+    }
+    spec.extend(who);
 }
 
 /// The object as it will be kept, unless it is too large to be.

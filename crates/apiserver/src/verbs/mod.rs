@@ -20,6 +20,7 @@ mod pods;
 mod read;
 mod review;
 mod scale;
+mod told;
 mod update;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -32,6 +33,7 @@ use crate::access::{Access, Identity, Policy};
 use crate::admission::Policies;
 use crate::env::Env;
 use crate::http::{OpenWatches, Query};
+use crate::resources::unpublished::Unpublished;
 use crate::resources::{Registry, Resource, crd};
 use crate::status::Status;
 use crate::store::{Basis, CommitError, Object, Store};
@@ -46,6 +48,7 @@ pub(crate) struct Core {
     admission: RwLock<Arc<Policies>>,
     access: OnceLock<Arc<Access>>,
     pub(crate) open_watches: OpenWatches,
+    unpublished: Unpublished,
 }
 
 /// One request to one resource.
@@ -98,6 +101,10 @@ pub(crate) enum Subresource {
     Eviction,
     /// Pods: a node to run on.
     Binding,
+    /// Pods: containers that join one that runs.
+    EphemeralContainers,
+    /// CertificateSigningRequests: what those who may say of them.
+    Approval,
 }
 
 impl Subresource {
@@ -111,6 +118,8 @@ impl Subresource {
             Subresource::Token => "token",
             Subresource::Eviction => "eviction",
             Subresource::Binding => "binding",
+            Subresource::EphemeralContainers => "ephemeralcontainers",
+            Subresource::Approval => "approval",
         }
     }
 }
@@ -166,6 +175,7 @@ impl Core {
             admission: RwLock::default(),
             access: OnceLock::new(),
             open_watches: OpenWatches::default(),
+            unpublished: Unpublished::default(),
         }
     }
 
@@ -179,6 +189,7 @@ impl Core {
             admission: RwLock::new(self.admission()),
             access: self.access.clone(),
             open_watches: OpenWatches::default(),
+            unpublished: Unpublished::default(),
         }
     }
 
@@ -193,6 +204,13 @@ impl Core {
         let fresh = Arc::new(Registry::new(&definitions, now, Some(&known)));
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
         fresh
+    }
+
+    /// The resources that the OpenAPI documents tell of.
+    pub(crate) fn published(&self) -> Arc<Registry> {
+        let registry = self.registry();
+        let held_back = self.unpublished.at(self.env.now());
+        if held_back.is_empty() { registry } else { Arc::new(registry.without(&held_back)) }
     }
 
     /// The roles and bindings as of the last visible one.
@@ -230,14 +248,29 @@ impl Core {
         if let Some(review) = call.resource.review() {
             return review::review(self, call, review);
         }
+        if let Some(told) = call.resource.told() {
+            return told::answer(self, call, told).map(Outcome::from);
+        }
         match (call.subresource, call.verb) {
             (Subresource::Scale, Verb::Get) => scale::get(self, call).map(Outcome::from),
             (Subresource::Scale, Verb::Update | Verb::Patch) => scale::write(self, call).map(Outcome::from),
-            (Subresource::Whole | Subresource::Status, Verb::Get) => read::get(self, call).map(Outcome::from),
+            (
+                Subresource::Whole
+                | Subresource::Status
+                | Subresource::EphemeralContainers
+                | Subresource::Approval,
+                Verb::Get,
+            ) => read::get(self, call).map(Outcome::from),
             (Subresource::Whole, Verb::List) => read::list(self, call).map(Outcome::from),
             (Subresource::Whole, Verb::Watch) => read::watch(self, call).map(Outcome::from),
             (Subresource::Whole, Verb::Create) => create::create(self, call),
-            (Subresource::Whole | Subresource::Status, Verb::Update | Verb::Patch)
+            (
+                Subresource::Whole
+                | Subresource::Status
+                | Subresource::EphemeralContainers
+                | Subresource::Approval,
+                Verb::Update | Verb::Patch,
+            )
             | (Subresource::Finalize, Verb::Update) => update::write(self, call),
             (Subresource::Whole, Verb::Delete) => delete::delete(self, call),
             (Subresource::Whole, Verb::DeleteCollection) => delete::delete_collection(self, call),
@@ -250,7 +283,9 @@ impl Core {
                 | Subresource::Finalize
                 | Subresource::Token
                 | Subresource::Eviction
-                | Subresource::Binding,
+                | Subresource::Binding
+                | Subresource::EphemeralContainers
+                | Subresource::Approval,
                 _,
             ) => Err(Status::method_not_allowed()),
         }

@@ -48,8 +48,8 @@ fn with_writer<T>(core: &Core, call: &Call<'_>, act: impl FnOnce(&Writer<'_>) ->
     let resets: &[&str] = match call.subresource {
         Subresource::Whole if call.resource.status => &["status"],
         Subresource::Whole | Subresource::Token | Subresource::Eviction | Subresource::Binding => &[],
-        Subresource::Status => &["spec"],
-        Subresource::Scale | Subresource::Finalize => &["status"],
+        Subresource::Status | Subresource::Approval => &["spec"],
+        Subresource::Scale | Subresource::Finalize | Subresource::EphemeralContainers => &["status"],
     };
     act(&Writer {
         manager,

@@ -63,6 +63,44 @@ pub(super) fn bind(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     Ok(done().warning(warnings))
 }
 
+/// Ephemeral containers come by their own way, and stay: nobody takes one away from a Pod, or changes it.
+pub(super) fn check_ephemeral(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Status> {
+    if !call.resource.is("", "pods") {
+        return Ok(());
+    }
+    let of = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let (now, before) = (of(new), of(old));
+    let refused = |field: &str, why: &str| {
+        let cause = Cause::forbidden(field, format!("Forbidden: {why}"));
+        Err(Status::invalid(call.resource, call.name, vec![cause]))
+    };
+    if call.subresource != Subresource::EphemeralContainers {
+        if now == before {
+            return Ok(());
+        }
+        return refused(
+            "spec",
+            "pod updates may not change ephemeral containers: use pods/ephemeralcontainers",
+        );
+    }
+    let named = |name: &Value| now.iter().find(|container| container["name"] == *name);
+    for gone in before.iter().filter(|container| named(&container["name"]).is_none()) {
+        let name = gone["name"].as_str().unwrap_or_default();
+        return refused(
+            "spec.ephemeralContainers",
+            &format!("existing ephemeral containers {name:?} may not be removed"),
+        );
+    }
+    for changed in before.iter().filter(|container| named(&container["name"]) != Some(*container)) {
+        let name = changed["name"].as_str().unwrap_or_default();
+        return refused(
+            "spec.ephemeralContainers",
+            &format!("existing ephemeral containers {name:?} may not be changed"),
+        );
+    }
+    Ok(())
+}
+
 fn read(call: &Call<'_>, kind: &str, version: &str) -> Result<Value, Status> {
     WriteOptions::read(call)?;
     let object = body::parse(call.content_type, call.body)?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::create::Origin;
 use super::options::WriteOptions;
 use super::{
-    Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata, owners,
+    Answer, Call, Core, MODIFIED, Outcome, Subresource, Verb, content, create, delete, metadata, owners, pods,
 };
 use super::{settled, until_settled};
 use crate::access;
@@ -185,7 +185,12 @@ pub(super) fn change(
     metadata::omit_empty(&mut new);
     count_generation(resource, &mut new, old);
     access::refuse_escalation(core, call, &new, Some(old))?;
+    if call.subresource == Subresource::Approval {
+        let signer = old.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default();
+        access::authorize_approval(core, call, signer)?;
+    }
     content::validate(resource, &new, Some(old))?;
+    pods::check_ephemeral(call, &new, old)?;
 
     // A scale is judged as a scale, by who made the change of it.
     let mut warnings = warnings;
@@ -283,6 +288,23 @@ fn isolate(call: &Call<'_>, new: &mut Value, old: &Value) {
                 spec.insert("finalizers".into(), finalizers.unwrap_or_else(|| Value::Array(Vec::new())));
             }
         }
+        Subresource::EphemeralContainers => only(new, old, "spec", "ephemeralContainers"),
+        Subresource::Approval => only(new, old, "status", "conditions"),
+    }
+}
+
+/// Lets one field of one part through, and who wrote it.
+fn only(new: &mut Value, old: &Value, part: &str, field: &str) {
+    let written = new.pointer(&format!("/{part}/{field}")).cloned();
+    let owners = metadata::of(new).remove("managedFields");
+    restore(new, old, |_| true);
+    metadata::of(new).remove("resourceVersion");
+    metadata::of(new).insert("managedFields".into(), owners.unwrap_or_default());
+    let Some(whole) = new.as_object_mut() else { return };
+    let within = whole.entry(part).or_insert_with(|| Value::Object(serde_json::Map::new()));
+    if let Some(within) = within.as_object_mut() {
+        within.remove(field);
+        within.extend(written.map(|written| (field.to_owned(), written)));
     }
 }
 

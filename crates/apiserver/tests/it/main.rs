@@ -18,11 +18,13 @@ mod crash;
 mod durable;
 mod fuzz;
 mod limits;
+mod openapi;
 mod order;
 mod refusals;
 mod register;
 mod replay;
 mod semantics;
+mod sidelines;
 mod sockets;
 mod wire;
 
@@ -43,9 +45,14 @@ fn server() -> Server {
 
 /// A fresh server that strangers may come to.
 fn guarded() -> Server {
+    let_in(server())
+}
+
+/// The same server with a door, and the owner's token for it.
+fn let_in(server: Server) -> Server {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let signing_key = SigningKey::from_pem(&pem).unwrap();
-    server().with_access(Access { admin_token: TOKEN.to_owned(), signing_key })
+    server.with_access(Access { admin_token: TOKEN.to_owned(), signing_key })
 }
 
 /// One request; the status and the body, as text if it is not JSON.

@@ -1,4 +1,4 @@
-//! Does `pawl up` bear a person with `kubectl`? Where there is no kubectl, there is nothing to test.
+//! Does `pawl up` bear a person with `kubectl`? Where there is no kubectl, there is nothing to test, and that is said.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,16 +9,21 @@ use crate::{PAWL, text};
 const BOUND: &str = "90s";
 
 /// A control plane, and a person at it.
-struct Up {
-    home: tempfile::TempDir,
+pub(crate) struct Up {
+    pub(crate) home: tempfile::TempDir,
     pawl: Child,
 }
 
 impl Up {
     /// Starts one; `None` where nobody has kubectl.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output();
-        version.ok().filter(|output| output.status.success())?;
+        if !version.is_ok_and(|output| output.status.success()) {
+            eprintln!(
+                "SKIPPED: there is no kubectl on this machine's PATH (`make kubectl` says how to get it)"
+            );
+            return None;
+        }
         let home = tempfile::tempdir().unwrap();
         let mut pawl = Command::new(PAWL)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data", "--write-kubeconfig", "kubeconfig"])
@@ -36,7 +41,7 @@ impl Up {
         Some(Self { home, pawl })
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command.current_dir(self.home.path()).env("KUBECONFIG", "kubeconfig").env("HOME", self.home.path());
         command.arg(format!("--request-timeout={BOUND}")).args(words).stdin(Stdio::null());

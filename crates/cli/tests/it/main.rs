@@ -14,6 +14,7 @@ mod containers;
 mod demo;
 mod every_action;
 mod kubectl;
+mod kubectl_replay;
 mod match_paths;
 mod refused;
 mod run;

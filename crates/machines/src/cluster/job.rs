@@ -7,7 +7,7 @@
 //! too many failed, … ─▶ FailureTarget      ─▶ no Pod is left ─▶ Failed
 //! ```
 //! Statuses, reasons, messages and Events are those of Kubernetes' own Job controller, as recorded from it in
-//! `job/observed.json`. Not here: a back-off limit per index, success policies, adoption of Pods by labels.
+//! `job/observed.json`. Not here: adoption of Pods by labels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,14 +24,18 @@ use crate::object::Object;
 use crate::plan::{Note, Plan, Propagation, Step, Waiting};
 use crate::view::Input;
 
+pub mod followed;
 mod indexes;
 pub mod orphans;
+mod per_index;
 mod pods;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use indexes::Indexes;
 use pods::{Action, Seen};
+use verdict::Verdict;
 
 pub const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
 pub const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
@@ -150,6 +154,10 @@ struct Round<'a> {
     /// UIDs that this round's status says are ended; counted in the next, once it is written.
     uncounted: Uncounted,
     indexes: Indexes,
+    /// Indexes that failed for good, where each may fail on its own.
+    failed_indexes: Indexes,
+    /// Failed Pods that stay uncounted until there is another for their index, which carries on their tally.
+    held: BTreeSet<&'a str>,
     /// Pods whose finalizer this round takes off.
     released: BTreeSet<&'a str>,
     /// Pods that this round deletes.
@@ -169,17 +177,12 @@ impl Uncounted {
     }
 }
 
-/// Why a Job ends.
-struct Verdict {
-    success: bool,
-    reason: String,
-    message: String,
-}
-
 impl<'a> Round<'a> {
     fn begin(observed: &'a Observed, spec: &'a JobSpec, status: JobStatus, now: Timestamp) -> Self {
         let completed = status.completed_indexes.as_deref().unwrap_or_default();
-        let indexes = Indexes::parse(completed, spec.completions.unwrap_or_default());
+        let failed = status.failed_indexes.as_deref().unwrap_or_default();
+        let [indexes, failed_indexes] =
+            [completed, failed].map(|text| Indexes::parse(text, spec.completions.unwrap_or_default()));
         Self {
             observed,
             spec,
@@ -188,6 +191,8 @@ impl<'a> Round<'a> {
             plan: Plan::rest(),
             uncounted: Uncounted::default(),
             indexes,
+            failed_indexes,
+            held: BTreeSet::new(),
             released: BTreeSet::new(),
             deleted: BTreeSet::new(),
             created: 0,
@@ -260,11 +265,14 @@ impl<'a> Round<'a> {
         add(&mut self.status.failed, failed.len());
         self.uncounted.failed = running;
 
+        self.judge_indexes();
         let persisted = self.indexes.clone();
         let mut completed = Vec::new();
         for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
             let counted = if recorded.contains(pod.uid()) {
                 !pod.is_active()
+            } else if self.held.contains(pod.uid()) {
+                false
             } else if pod.has_succeeded() && self.is_indexed() {
                 let index = pod.index().filter(|index| Some(*index) < self.spec.completions);
                 completed.extend(index);
@@ -321,79 +329,6 @@ impl<'a> Round<'a> {
         self.status.failed.unwrap_or_default().saturating_add(count(self.uncounted.failed.len()))
     }
 
-    /// A verdict that was reached before stands.
-    fn ending(&self) -> Option<Verdict> {
-        let stands = |type_: &str, success| {
-            let found = condition(&self.status, type_).filter(|one| one.status == "True")?;
-            let (reason, message) = (found.reason.clone(), found.message.clone());
-            Some(Verdict {
-                success,
-                reason: reason.unwrap_or_default(),
-                message: message.unwrap_or_default(),
-            })
-        };
-        stands("FailureTarget", false).or_else(|| stands("SuccessCriteriaMet", true))
-    }
-
-    fn verdict(&mut self) -> Option<Verdict> {
-        if let Some(verdict) = self.ending() {
-            return Some(verdict);
-        }
-        let verdict = self.new_verdict()?;
-        let type_ = if verdict.success { "SuccessCriteriaMet" } else { "FailureTarget" };
-        self.set_condition(type_, "True", &verdict.reason, &verdict.message);
-        Some(verdict)
-    }
-
-    fn new_verdict(&self) -> Option<Verdict> {
-        let failure = |reason: &str, message: String| {
-            Some(Verdict { success: false, reason: reason.to_owned(), message })
-        };
-        let failed = self.observed.pods.iter().filter(|pod| pod.is_tracked() && pod.has_failed());
-        for pod in failed {
-            if let Some((Action::FailJob, message)) = self.action(pod) {
-                return failure("PodFailurePolicy", message);
-            }
-        }
-        if self.failed() > self.backoff_limit() || self.restarts_exceed_limit() {
-            return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit".to_owned());
-        }
-        if self.deadline().is_some_and(|deadline| deadline <= self.now) {
-            let message = "Job was active longer than specified deadline".to_owned();
-            return failure("DeadlineExceeded", message);
-        }
-        let complete = match self.spec.completions {
-            Some(completions) => self.succeeded() >= completions,
-            None => self.succeeded() > 0 && self.active().next().is_none(),
-        };
-        let message = "Reached expected number of succeeded pods".to_owned();
-        (complete && !self.is_suspended()).then(|| Verdict {
-            success: true,
-            reason: "CompletionsReached".to_owned(),
-            message,
-        })
-    }
-
-    fn backoff_limit(&self) -> i32 {
-        self.spec.backoff_limit.unwrap_or(6)
-    }
-
-    /// With `OnFailure` containers are restarted in place, and every restart is a retry.
-    fn restarts_exceed_limit(&self) -> bool {
-        let policy = self.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-        if policy != Some("OnFailure") {
-            return false;
-        }
-        let restarts = self.active().fold(0_i32, |sum, pod| sum.saturating_add(pod.restarts()));
-        restarts > 0 && restarts >= self.backoff_limit()
-    }
-
-    fn deadline(&self) -> Option<Timestamp> {
-        let limit = self.spec.active_deadline_seconds?;
-        let started = self.status.start_time.as_ref()?.0;
-        Some(later(started, seconds(limit)))
-    }
-
     fn active(&self) -> impl Iterator<Item = &'a Seen> {
         let observed = self.observed;
         observed.pods.iter().filter(|pod| pod.is_active())
@@ -442,7 +377,7 @@ impl<'a> Round<'a> {
 
     fn create(&mut self, missing: usize) {
         let ready_at = self.backed_off_until();
-        if ready_at > self.now {
+        if self.limit_per_index().is_none() && ready_at > self.now {
             let why = "a Pod failed, and its replacement backs off".to_owned();
             self.plan.waiting.push(Waiting::Time { at: ready_at, why });
             return self.wake_at(ready_at);
@@ -454,7 +389,8 @@ impl<'a> Round<'a> {
         let me = &self.observed.me;
         let taken: BTreeSet<&str> = self.observed.pods.iter().map(|pod| pod.object.name()).collect();
         let mut used = BTreeSet::new();
-        for index in self.vacancies(missing.min(MAX_AT_ONCE)) {
+        let vacancies = self.vacancies(missing.min(MAX_AT_ONCE));
+        for index in self.rested(vacancies) {
             // An attempt's name is free once its Pod is deleted: by then it is counted, or never ran to an end.
             let first = if index.is_some() { 0 } else { self.failed().saturating_add(self.succeeded()) };
             let free = |name: &String| !taken.contains(name.as_str()) && !used.contains(name);
@@ -462,7 +398,8 @@ impl<'a> Round<'a> {
             else {
                 continue;
             };
-            self.plan.steps.push(pods::create(me, &name, index));
+            let tally = index.and_then(|index| self.tally_of_next(index));
+            self.plan.steps.push(pods::create(me, &name, index, tally));
             self.plan.notes.push(Note::normal("SuccessfulCreate", format!("Created pod: {name}")));
             used.insert(name);
             self.created = self.created.saturating_add(1);
@@ -476,7 +413,9 @@ impl<'a> Round<'a> {
         };
         let busy = |pod: &&Seen| pod.is_active() || (self.only_replaces_failed() && pod.is_terminating());
         let busy: BTreeSet<i32> = self.observed.pods.iter().filter(busy).filter_map(Seen::index).collect();
-        let vacant = self.indexes.missing(completions).filter(|index| !busy.contains(index));
+        let given_up = |index: &i32| self.failed_indexes.contains(*index);
+        let vacant =
+            self.indexes.missing(completions).filter(|index| !busy.contains(index) && !given_up(index));
         vacant.take(missing).map(Some).collect()
     }
 

@@ -67,6 +67,7 @@ mod waiting;
 mod wakes;
 
 use super::identity::{self, Verified};
+pub(super) use job::KEPT_SECONDS;
 use job::Run;
 use locking::Locks;
 use report::Report;
@@ -119,8 +120,8 @@ pub struct Observed {
     jobs: Vec<Run>,
     /// The Pods of that Job, or of the one that was recorded.
     pods: Vec<Arc<Object>>,
-    /// Whether the Secret with the Job's input is there.
-    input: bool,
+    /// The Secrets that were made for it: its Jobs' inputs, and its undo.
+    secrets: Vec<Arc<Object>>,
     locks: Locks,
     /// How many actions are being carried out, beside this one.
     concurrent: usize,
@@ -143,7 +144,7 @@ impl Machine for KubernetesExecutions {
             primary: Primary::One(kubernetes_execution::KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::other(kubernetes_execution::KIND, wakes::of_what_it_takes_back).by_labels(&[
+                Watch::other(kubernetes_execution::KIND, wakes::of_another).by_labels(&[
                     TARGET_HASH,
                     WAITS_FOR,
                     labels::ROLLBACK_OF,
@@ -156,7 +157,7 @@ impl Machine for KubernetesExecutions {
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
                 Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target).by_labels(&[POLICY]),
                 freeze::watch(wakes::of_a_freeze),
-                Watch::other(SECRET, wakes::of_the_target).metadata_only(),
+                Watch::other(SECRET, wakes::of_a_secret).by_labels(&[OWNER_UID]).metadata_only(),
                 Watch::other(DEPLOYMENT, wakes::of_the_target).metadata_only(),
                 Watch::other(REPLICA_SET, |_, _| Vec::new()).metadata_only(),
                 Watch::other(STATEFUL_SET, wakes::of_the_target).metadata_only(),
@@ -207,7 +208,7 @@ impl Machine for KubernetesExecutions {
             approval_timeout: approval_timeout(view, &me, execution),
             pods: uid.map(|uid| view.owned(&POD, &uid)).unwrap_or_default(),
             jobs: view.labelled(&JOB, OWNER_UID, me.uid()).into_iter().map(Run::read).collect(),
-            input: view.get(&SECRET, &job::input_key(&key)).is_some(),
+            secrets: view.labelled(&SECRET, OWNER_UID, me.uid()),
             locks: Locks::observe(view, &self.system_namespace, &me, known),
             concurrent: concurrent(view, &me),
             undone: rollback::undone(view, &me),

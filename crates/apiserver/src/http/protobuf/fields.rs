@@ -179,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_that_is_served_has_a_message() {
+    fn every_kind_that_can_be_written_has_a_message() {
         let registry = crate::resources::Registry::new(&[], 0, None);
         let mut seen = 0;
         for (group, found) in registry.groups() {
             for version in &found.versions {
-                for resource in version.resources.values() {
+                for resource in version.resources.values().filter(|resource| resource.told().is_none()) {
                     let ids = &resource.ids;
                     let api_version = ids.api_version();
                     let message = kind(&api_version, &ids.kind);

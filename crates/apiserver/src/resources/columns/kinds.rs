@@ -21,6 +21,56 @@ pub(crate) const SECRET: &[Builtin] = &[
 pub(crate) const SERVICE_ACCOUNT: &[Builtin] =
     &[("Secrets", "string", 0, |o, _| json!(count(&o["secrets"]))), AGE];
 pub(crate) const PHASE: &[Builtin] = &[("Status", "string", 0, |o, _| o["status"]["phase"].clone()), AGE];
+pub(crate) const API_SERVICE: &[Builtin] = &[
+    ("Service", "string", 0, |_, _| json!("Local")),
+    ("Available", "string", 0, |o, _| text(&o["status"]["conditions"][0]["status"])),
+    AGE,
+];
+pub(crate) const COMPONENT: &[Builtin] = &[
+    ("Status", "string", 0, |o, _| {
+        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
+        let known = match healthy.and_then(|c| c["status"].as_str()) {
+            Some("True") => "Healthy",
+            Some("False") => "Unhealthy",
+            Some(_) | None => "Unknown",
+        };
+        json!(known)
+    }),
+    ("Message", "string", 0, |o, _| {
+        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
+        healthy.map_or(Value::Null, |c| c["message"].clone())
+    }),
+    ("Error", "string", 0, |o, _| {
+        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
+        healthy.map_or(Value::Null, |c| text(&c["error"]))
+    }),
+];
+pub(crate) const SIGNING_REQUEST: &[Builtin] = &[
+    AGE,
+    ("SignerName", "string", 0, |o, _| or_none(&o["spec"]["signerName"])),
+    ("Requestor", "string", 0, |o, _| text(&o["spec"]["username"])),
+    ("RequestedDuration", "string", 0, |o, _| {
+        o["spec"]["expirationSeconds"].as_i64().map_or(json!("<none>"), |seconds| json!(human(seconds)))
+    }),
+    ("Condition", "string", 0, |o, _| {
+        let has = |wanted: &str| items(&o["status"]["conditions"]).iter().any(|c| c["type"] == wanted);
+        let mut said: Vec<&str> = Vec::new();
+        if has("Denied") {
+            said.push("Denied");
+        } else if has("Approved") {
+            said.push("Approved");
+        } else {
+            said.push("Pending");
+        }
+        if has("Failed") {
+            said.push("Failed");
+        }
+        if !text(&o["status"]["certificate"]).as_str().unwrap_or_default().is_empty() {
+            said.push("Issued");
+        }
+        json!(said.join(","))
+    }),
+];
 pub(crate) const LEASE: &[Builtin] =
     &[("Holder", "string", 0, |o, _| text(&o["spec"]["holderIdentity"])), AGE];
 pub(crate) const BINDING: &[Builtin] = &[

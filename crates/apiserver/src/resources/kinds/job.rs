@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Hooks, NONE, fill, not_negative, pod, set};
+use super::{Hooks, NONE, fill, job_policy, not_negative, pod, set};
 use crate::validation::FieldError;
 
 /// Kubernetes' number.
@@ -138,6 +138,7 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
         "backoffLimit",
         "ttlSecondsAfterFinished",
         "backoffLimitPerIndex",
+        "maxFailedIndexes",
     ] {
         errors.extend(not_negative(&spec[key], format!("{path}.{key}")));
     }
@@ -157,6 +158,7 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             &["Failed", "TerminatingOrFailed"],
         ));
     }
+    errors.extend(job_policy::validate(spec, path));
     if !spec["podFailurePolicy"].is_null() && spec["template"]["spec"]["restartPolicy"] == "OnFailure" {
         let field = format!("{path}.template.spec.restartPolicy");
         let why = "only \"Never\" is supported when podFailurePolicy is specified";

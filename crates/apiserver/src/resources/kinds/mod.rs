@@ -1,8 +1,10 @@
 //! Where do built-in kinds differ beyond what a table can say?
 
 mod admission;
+mod certificate;
 mod data;
 mod job;
+mod job_policy;
 mod pod;
 mod rbac;
 mod service;
@@ -12,6 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub(super) use admission::{POLICY, POLICY_BINDING};
+pub(super) use certificate::SIGNING_REQUEST;
 pub(super) use data::{CONFIG_MAP, SECRET};
 pub(super) use job::{CRON_JOB, JOB};
 pub(super) use pod::POD;

@@ -19,7 +19,13 @@ pub(crate) const POD: Hooks = Hooks {
             fill(spec, "enableServiceLinks", json!(true));
         }
     },
-    create: |object, _| set(object, "status", json!({"phase": "Pending", "qosClass": qos(&object["spec"])})),
+    create: |object, _| {
+        // A pod begins without: they join one that is there.
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.remove("ephemeralContainers");
+        }
+        set(object, "status", json!({"phase": "Pending", "qosClass": qos(&object["spec"])}));
+    },
     validate: |object, old| {
         let mut errors = validate_spec(&object["spec"], "spec");
         if let Some(old) = old {
@@ -44,7 +50,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
     let mut names: Vec<&str> = Vec::new();
-    for list in ["initContainers", "containers"] {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (at, container) in items(spec, list).iter().enumerate() {
             let field = format!("{path}.{list}[{at}]");
             let name = container["name"].as_str().unwrap_or_default();
@@ -202,6 +208,8 @@ fn validate_update(new: &Value, old: &Value) -> Option<FieldError> {
         {
             set(&mut spec, key, Value::Null);
         }
+        // Who may bring these, and how, is judged where it is known by which way they come.
+        set(&mut spec, "ephemeralContainers", Value::Null);
         // Binding a pod to a node is done once, by whoever schedules.
         if old["nodeName"].is_null() {
             set(&mut spec, "nodeName", Value::Null);

@@ -1,4 +1,4 @@
-//! The completed indexes of an Indexed Job, as its status writes them: `0,2-5,7`.
+//! The completed or failed indexes of an Indexed Job, as its status writes them: `0,2-5,7`.
 //!
 //! Kept as ranges, because a status that says `0-2000000000` must not cost memory.
 
@@ -46,6 +46,24 @@ impl Indexes {
 
     pub(super) fn len(&self) -> i32 {
         self.0.iter().fold(0, |sum, (first, last)| sum.saturating_add(last - first).saturating_add(1))
+    }
+
+    /// How many are in both.
+    pub(super) fn shared_with(&self, other: &Self) -> i32 {
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut shared = 0_i32;
+        while let (Some((first, last)), Some((other_first, other_last))) = (ours.peek(), theirs.peek()) {
+            let (from, to) = (first.max(other_first), last.min(other_last));
+            if from <= to {
+                shared = shared.saturating_add(to - from).saturating_add(1);
+            }
+            if last < other_last {
+                ours.next();
+            } else {
+                theirs.next();
+            }
+        }
+        shared
     }
 
     /// The indexes below `completions` that are not in here, from the smallest.
@@ -96,6 +114,9 @@ mod tests {
             prop_assert_eq!(usize::try_from(indexes.len()).unwrap(), model.len());
             prop_assert!((-1..25).all(|index| indexes.contains(index) == model.contains(&index)));
             prop_assert_eq!(Indexes::parse(&indexes.to_string(), 20), indexes.clone());
+            let other = Indexes::parse("3-6,9,15-30", 20);
+            let shared = (0..20).filter(|index| model.contains(index) && other.contains(*index)).count();
+            prop_assert_eq!(usize::try_from(indexes.shared_with(&other)).unwrap(), shared);
             prop_assert!(indexes.missing(20).eq((0..20).filter(|index| !model.contains(index))));
         }
     }

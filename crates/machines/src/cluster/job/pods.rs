@@ -17,6 +17,10 @@ use crate::plan::{Adopt, Part, Propagation, Step};
 /// Which index of an Indexed Job a Pod works on; an annotation and a label.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
+/// How often an index failed before this Pod, where each index may fail on its own; and how often that did not count.
+const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
 /// 32 bits: two of the Pods that one Job ever has share a name with odds of one in millions, and then the later one
 /// only waits for the earlier to be deleted.
 const NAME_HEX: usize = 8;
@@ -78,6 +82,11 @@ impl Seen {
 
     pub(super) fn index(&self) -> Option<i32> {
         self.object.annotation(INDEX)?.parse().ok().filter(|index| *index >= 0)
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        let read = |key| self.object.annotation(key).and_then(|text| text.parse().ok()).unwrap_or_default();
+        Tally { counted: read(FAILURES), ignored: read(IGNORED_FAILURES) }
     }
 
     pub(super) fn created_at(&self) -> Option<Timestamp> {
@@ -166,7 +175,8 @@ impl Seen {
 pub(super) enum Action {
     FailJob,
     Ignore,
-    /// Also what `FailIndex` comes to in a Job without a back-off limit per index.
+    /// The index is given up; in a Job without a back-off limit per index the failure counts as any other.
+    FailIndex,
     Count,
 }
 
@@ -175,8 +185,28 @@ impl Action {
         match text {
             "FailJob" => Self::FailJob,
             "Ignore" => Self::Ignore,
+            "FailIndex" => Self::FailIndex,
             _ => Self::Count,
         }
+    }
+}
+
+/// How often an index has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) counted: i32,
+    ignored: i32,
+}
+
+impl Tally {
+    pub(super) fn all(self) -> i32 {
+        self.counted.saturating_add(self.ignored)
+    }
+
+    pub(super) fn and_one_more(mut self, counts: bool) -> Self {
+        let which = if counts { &mut self.counted } else { &mut self.ignored };
+        *which = which.saturating_add(1);
+        self
     }
 }
 
@@ -199,7 +229,7 @@ pub(super) fn name(job: &Object, index: Option<i32>, attempt: i32) -> String {
 }
 
 /// A Pod from the Job's template, tracked until its result is counted.
-pub(super) fn create(job: &Object, name: &str, index: Option<i32>) -> Step {
+pub(super) fn create(job: &Object, name: &str, index: Option<i32>, tally: Option<Tally>) -> Step {
     let mut manifest = job.raw().pointer("/spec/template").cloned().unwrap_or_default();
     let metadata = entry(&mut manifest, "metadata");
     metadata["name"] = name.into();
@@ -213,7 +243,14 @@ pub(super) fn create(job: &Object, name: &str, index: Option<i32>) -> Step {
     }
     if let Some(index) = index {
         labels[INDEX] = index.to_string().into();
-        entry(metadata, "annotations")[INDEX] = index.to_string().into();
+        let annotations = entry(metadata, "annotations");
+        annotations[INDEX] = index.to_string().into();
+        if let Some(tally) = tally {
+            annotations[FAILURES] = tally.counted.to_string().into();
+            if tally.ignored > 0 {
+                annotations[IGNORED_FAILURES] = tally.ignored.to_string().into();
+            }
+        }
         let spec = entry(&mut manifest, "spec");
         default(spec, "hostname", &names::label(&format!("{}-{index}", job.name())));
         for list in ["initContainers", "containers"] {

@@ -219,6 +219,98 @@ fn indexes_are_each_completed_once_and_a_failed_one_is_tried_again() {
     assert_eq!(pod.raw()["spec"]["containers"][0]["env"][0]["name"], "JOB_COMPLETION_INDEX");
 }
 
+const THREE: &str = "completions: 3\nparallelism: 3\ncompletionMode: Indexed\n";
+
+#[test]
+fn a_success_policy_is_content_with_the_indexes_it_names_and_the_others_are_stopped() {
+    let policy = format!(
+        "{THREE}successPolicy: {{rules: [{{succeededIndexes: '2'}}, {{succeededIndexes: '0-1', succeededCount: 1}}]}}"
+    );
+    let run = check(&policy, &["Running", "Succeeded", "Running"], ("Complete SuccessPolicy", 3));
+    let status = run.job().unwrap()["status"].clone();
+    assert_eq!((&status["completedIndexes"], &status["succeeded"]), (&json!("1"), &json!(1)));
+    assert_eq!(status["conditions"][0]["type"], "SuccessCriteriaMet");
+    for condition in status["conditions"].as_array().unwrap() {
+        assert_eq!(condition["message"], "Matched rules at index 1");
+    }
+    assert!(status.get("active").is_none() && status["terminating"] == 0);
+    let left: Vec<Value> = run.pods().iter().map(|pod| pod.status()["phase"].clone()).collect();
+    assert_eq!(left, ["Succeeded"], "what still ran is gone");
+    assert!(run.events().contains(&("Normal".into(), "Completed".into())));
+}
+
+#[test]
+fn a_success_policy_may_count_and_what_it_does_not_match_changes_nothing() {
+    let counting = format!("{THREE}successPolicy: {{rules: [{{succeededCount: 2}}]}}");
+    check(&counting, &["Succeeded", "Running", "Succeeded"], ("Complete SuccessPolicy", 3));
+    let picky = format!("{THREE}backoffLimit: 0\nsuccessPolicy: {{rules: [{{succeededIndexes: '0,1'}}]}}");
+    check(&picky, &["Succeeded", "Failed:1", "Running"], ("Failed BackoffLimitExceeded", 3));
+    let all = format!("{THREE}successPolicy: {{rules: [{{succeededIndexes: '0-2'}}]}}");
+    check(&all, &["Succeeded"; 3], ("Complete SuccessPolicy", 3));
+}
+
+#[test]
+fn each_index_fails_on_its_own_and_the_others_go_on() {
+    let spec = format!("{THREE}backoffLimitPerIndex: 1");
+    let mut run = check(&spec, &["Failed:1", "Succeeded", "Running", "Failed:1"], ("", 4));
+    let status = run.job().unwrap()["status"].clone();
+    assert_eq!((&status["failedIndexes"], &status["completedIndexes"]), (&json!("0"), &json!("1")));
+    // Once the last index is through, the Job is over: not all of them made it.
+    let running = run.pods().iter().find(|pod| pod.status()["phase"] == "Running").unwrap().key();
+    run.cluster.edit(&POD, &running, &json!({"status": {"phase": "Succeeded"}}));
+    let run = run.play_out();
+    let status = run.job().unwrap()["status"].clone();
+    let last = status["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["type"], &last["reason"]), (&json!("Failed"), &json!("FailedIndexes")));
+    assert_eq!((&status["failed"], &status["succeeded"]), (&json!(2), &json!(2)));
+    assert!(run.events().contains(&("Warning".into(), "FailedIndexes".into())));
+}
+
+#[test]
+fn a_failed_index_waits_alone_and_its_next_pod_carries_its_tally() {
+    let spec = format!("{THREE}backoffLimitPerIndex: 2");
+    let mut run = Run::new("j", job(&spec), &["Failed:1", "Running", "Running"]);
+    run.settle();
+    run.play();
+    run.settle();
+    assert_eq!(run.pods().len(), 3, "the next Pod of index 0 backs off");
+    let failed = run.pods().into_iter().find(|pod| pod.status()["phase"] == "Failed").unwrap();
+    assert!(failed.has_finalizer(TRACKING), "nobody carries its tally on yet");
+    assert_eq!(failed.annotation("batch.kubernetes.io/job-index-failure-count"), Some("0"));
+    assert!(run.wait());
+    run.settle();
+    let pods = run.pods();
+    assert_eq!(pods.len(), 4);
+    let next =
+        pods.iter().find(|pod| pod.annotation("batch.kubernetes.io/job-index-failure-count") == Some("1"));
+    assert_eq!(next.unwrap().annotation("batch.kubernetes.io/job-completion-index"), Some("0"));
+    let failed = pods.iter().find(|pod| pod.uid() == failed.uid()).unwrap();
+    assert!(!failed.has_finalizer(TRACKING), "it is counted");
+    assert_eq!(run.job().unwrap()["status"]["failed"], 1);
+    let waited = run.cluster.now.duration_since(crate::testing::START.parse().unwrap());
+    assert_eq!(waited.as_secs(), 10);
+}
+
+#[test]
+fn a_policy_gives_an_index_up_or_forgives_it_and_too_many_end_the_job() {
+    let policy = "podFailurePolicy: {rules: [{action: FailIndex, onExitCodes: {operator: In, values: [3]}}, \
+        {action: Ignore, onExitCodes: {operator: In, values: [7]}}]}";
+    let given_up = format!("{THREE}backoffLimitPerIndex: 5\n{policy}");
+    let run = check(&given_up, &["Failed:3", "Succeeded", "Succeeded"], ("Failed FailedIndexes", 3));
+    assert_eq!(run.job().unwrap()["status"]["failedIndexes"], "0");
+    let forgiven = format!("{THREE}backoffLimitPerIndex: 0\n{policy}");
+    let run = check(
+        &forgiven,
+        &["Failed:7", "Succeeded", "Succeeded", "Failed:7", "Succeeded"],
+        ("Complete CompletionsReached", 5),
+    );
+    assert_eq!(run.job().unwrap()["status"]["failedIndexes"], "");
+    let last = "batch.kubernetes.io/job-index-ignored-failure-count";
+    assert!(run.pods().iter().any(|pod| pod.annotation(last) == Some("2")));
+    let strict = format!("{THREE}backoffLimitPerIndex: 0\nmaxFailedIndexes: 1");
+    check(&strict, &["Failed:1", "Failed:1", "Running"], ("Failed MaxFailedIndexesExceeded", 3));
+}
+
 #[test]
 fn suspending_stops_pods_without_counting_them_and_resuming_starts_the_clock_anew() {
     let mut run = Run::new("j", job("backoffLimit: 0"), &["Running", "Succeeded"]);
