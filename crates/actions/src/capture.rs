@@ -4,18 +4,14 @@
 //! the Secret is there and ours ─▶ what it says          not there ─▶ look, (foresee), create it ─▶ AlreadyExists? read it
 //! ```
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use pawl_api::k8s::SECRET;
-use pawl_api::remedy::{annotations, labels};
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::object::Key;
 use pawl_machines::remedy::action::course::Course;
 use pawl_machines::remedy::action::kept::{self, Kept};
 use pawl_machines::remedy::action::seen::Seen;
 use pawl_machines::remedy::action::{Captured, REFUSED, definition};
-use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::reading::{self, Known};
@@ -62,7 +58,7 @@ pub(crate) async fn capture(
         return Err(refused(&attempt, why));
     }
     let path = SECRET.path(secret.namespace.as_deref(), None);
-    match way.post(&path, &manifest(known, secret, &bytes), &attempt).await {
+    match way.post(&path, &kept::manifest(&known.order, secret, &bytes), &attempt).await {
         Ok(_) => Ok(kept.told(secret, &sha256(&bytes))),
         Err(failure) if failure.is("AlreadyExists") => {
             let found = stored(way, known, secret).await?;
@@ -78,23 +74,6 @@ async fn stored(way: &Way, known: &Known, secret: &Key) -> Result<Option<Capture
         return Err(invalid(&format!("read Secret {secret}"), &"it belongs to another execution"));
     }
     Ok(Some(kept.told(secret, &sha256(&bytes))))
-}
-
-fn manifest(known: &Known, secret: &Key, bytes: &[u8]) -> serde_json::Value {
-    let order = &known.order;
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
-        "metadata": {
-            "name": secret.name, "namespace": secret.namespace,
-            "labels": {
-                "app.kubernetes.io/managed-by": "pawl",
-                labels::EXECUTION_ID: pawl_api::meta::names::label_value(&order.execution.name),
-                labels::ACTION: order.action.as_str(),
-            },
-            "annotations": {annotations::EXECUTION: order.execution.to_string()},
-        },
-        "data": {kept::KEY: STANDARD.encode(bytes)},
-    })
 }
 
 fn sha256(bytes: &[u8]) -> String {

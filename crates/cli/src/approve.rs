@@ -11,6 +11,7 @@ use pawl_api::pawl::Approval;
 use pawl_api::pawl::approval::{ApprovalSpec, Approver, Decision, ExecutionRef};
 use pawl_api::remedy::kubernetes_execution::{APPROVALS_OUTDATED, APPROVERS_VERIFIED};
 use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus};
+use pawl_machines::story::counted;
 
 use crate::cluster;
 use crate::locks::{self, Me};
@@ -66,7 +67,16 @@ pub(crate) async fn run(args: &Args, decision: Decision, say: &mut dyn Say) -> a
         (Decision::Approve, None) => format!("ke/{name} is approved by {username}"),
         (Decision::Reject, _) => format!("ke/{name} is rejected by {username}"),
     });
+    say.line(&format!("what comes of it: pawl explain -n {} {}", args.namespace, whole(name, &execution)));
     Ok(())
+}
+
+/// Where the story goes on: the request of which it is a step, or itself.
+fn whole(name: &str, execution: &KubernetesExecution) -> String {
+    match &execution.spec.remediation_request_ref {
+        Some(request) => format!("rr/{}", request.name),
+        None => format!("ke/{name}"),
+    }
 }
 
 /// The name in `ke/NAME`.
@@ -143,8 +153,8 @@ fn of_policy(status: &KubernetesExecutionStatus) -> Vec<String> {
         format!(" of {}", policy.approver_groups.join(", "))
     };
     let risk = policy.risk.as_deref().map(|risk| format!(", risk {risk}")).unwrap_or_default();
-    let mut lines =
-        vec![format!("policy      {} asks for {count} approval(s){groups}{risk}", policy.policy_name)];
+    let asked = counted(count, "approval", "approvals");
+    let mut lines = vec![format!("policy      {} asks for {asked}{groups}{risk}", policy.policy_name)];
     lines.extend(policy.violations.iter().map(|violation| format!("            {violation}")));
     lines
 }
@@ -156,7 +166,10 @@ fn of_impact(status: &KubernetesExecutionStatus) -> Vec<String> {
     };
     let mut lines = Vec::new();
     if let Some(impact) = &tried.estimated_impact {
-        lines.push(format!("impact      {} ({} objects)", impact.description, impact.resources_affected));
+        let replicas = impact.replicas_changed.as_deref().map(|change| format!(", replicas {change}"));
+        let (objects, replicas) =
+            (counted(impact.resources_affected, "object", "objects"), replicas.unwrap_or_default());
+        lines.push(format!("impact      {} ({objects}{replicas})", impact.description));
     }
     lines.extend(tried.warnings.iter().map(|warning| format!("warning     {warning}")));
     let diff: Vec<&str> = tried.diff.lines().collect();
@@ -232,7 +245,7 @@ mod tests {
         let told = shown("k", &execution("waiting_approval")).join("\n");
         for part in [
             "asked for by ann",
-            "built-in asks for 2 approval(s) of sre, risk high",
+            "built-in asks for 2 approvals of sre, risk high",
             "2 more Pods",
             "+replicas: 5",
             "d1",

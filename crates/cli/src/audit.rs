@@ -14,6 +14,8 @@ use crate::terminal::{Say, printable};
 /// The ledger's file in a data directory.
 pub(crate) const FILE: &str = "audit.db";
 
+const HEADER: [&str; 6] = ["TIME", "EVENT", "OUTCOME", "OBJECT", "ACTOR", "TARGET"];
+
 /// Rows asked for at once.
 const PAGE: usize = 1_000;
 
@@ -139,19 +141,21 @@ async fn print(
         let page = store.query(filter, after, left.min(PAGE)).await?;
         left = left.saturating_sub(page.rows.len());
         let more = page.next.is_some() && left > 0;
-        let count = page.rows.len();
-        for (place, row) in (1..).zip(&page.rows) {
-            match output {
-                Output::Json => {
+        match output {
+            Output::Json => {
+                let count = page.rows.len();
+                for (place, row) in (1..).zip(&page.rows) {
                     let comma = if more || place < count { "," } else { "" };
                     say.line(&format!("{}{comma}", row.to_json()));
                 }
-                Output::Table => {
-                    if std::mem::take(&mut first) {
-                        say.line(&line(["TIME", "EVENT", "OUTCOME", "OBJECT", "ACTOR", "TARGET"]));
-                    }
-                    say.line(&told(row));
-                }
+            }
+            Output::Table => {
+                let header = std::mem::take(&mut first).then(|| HEADER.map(str::to_owned));
+                let told = page.rows.iter().map(told);
+                table(
+                    &header.filter(|_| !page.rows.is_empty()).into_iter().chain(told).collect::<Vec<_>>(),
+                    say,
+                );
             }
         }
         after = page.next.filter(|_| more);
@@ -167,18 +171,29 @@ async fn print(
     Ok(())
 }
 
-fn told(row: &Row) -> String {
+fn told(row: &Row) -> [String; 6] {
     let record = &row.record;
     let time = format!("{:.0}", record.time());
     let place = if record.namespace.is_empty() { String::new() } else { format!("{}/", record.namespace) };
     let object = printable(&format!("{} {place}{}", record.kind, record.name));
     let [event, outcome, actor, target] =
         [&record.event, &record.outcome, &record.actor, &record.target].map(|text| printable(text));
-    line([&time, &event, &outcome, &object, &actor, &target])
+    [time, event, outcome, object, actor, target]
 }
 
-fn line([time, event, outcome, object, actor, target]: [&str; 6]) -> String {
-    format!("{time:<20} {event:<34} {outcome:<9} {object:<48} {actor:<24} {target}").trim_end().to_owned()
+/// Columns as wide as what stands in them.
+fn table(rows: &[[String; 6]], say: &mut dyn Say) {
+    let mut widths = [0_usize; 6];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        say.line(cells.join("  ").trim_end());
+    }
 }
 
 fn tell_verdict(verdict: &Verdict, say: &mut dyn Say) {

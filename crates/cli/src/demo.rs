@@ -1,4 +1,7 @@
-//! `pawl demo`: be somebody on the GitHub that `pawl up --demo` brings: push, open a pull request, comment, look.
+//! `pawl demo`: be somebody in the sample that `pawl up --demo` brings: push, open a pull request, comment, look; or be
+//! Alertmanager.
+
+pub(crate) mod alert;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,6 +64,8 @@ enum What {
         #[arg(long = "as", default_value = "alice")]
         author: String,
     },
+    /// Send an alert, as Alertmanager does: the sample's playbook answers it.
+    Alert(alert::Args),
     /// List the check runs there are.
     Checks {
         /// Go on, with a line for each that changes.
@@ -102,8 +107,13 @@ struct CheckRun {
 }
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
+    if let What::Alert(alert) = &args.what {
+        return alert::run(&args.data_dir, alert, say).await;
+    }
     let github = GitHub::of(&args.data_dir)?;
     match &args.what {
+        // Sent above.
+        What::Alert(_) => {}
         What::Push { branch, message, files } => {
             let sha = github.push(REPOSITORY, branch, "alice", message, files).await?;
             say.line(&format!("alice pushed {sha} to {branch} of {REPOSITORY}"));
@@ -152,6 +162,19 @@ async fn watch(github: &GitHub, say: &mut dyn Say) -> anyhow::Result<()> {
     }
 }
 
+/// What `pawl up --demo` wrote down for us.
+fn left_by_up(data_dir: &Path, name: &str) -> anyhow::Result<String> {
+    let file = data_dir.join(name);
+    let text = std::fs::read_to_string(&file).with_context(|| {
+        format!(
+            "{} is not there: start `{} up --demo` first, or give its --data-dir",
+            file.display(),
+            own_name()
+        )
+    })?;
+    Ok(text.trim().to_owned())
+}
+
 /// As it was started, so that what is printed can be pasted.
 pub(crate) fn own_name() -> String {
     std::env::args().next().unwrap_or_else(|| "pawl".to_owned())
@@ -178,15 +201,7 @@ struct GitHub {
 
 impl GitHub {
     fn of(data_dir: &Path) -> anyhow::Result<Self> {
-        let file = data_dir.join(ADDRESS_FILE);
-        let address = std::fs::read_to_string(&file).with_context(|| {
-            format!(
-                "{} is not there: start `{} up --demo` first, or give its --data-dir",
-                file.display(),
-                own_name()
-            )
-        })?;
-        Ok(Self { address: address.trim().to_owned() })
+        Ok(Self { address: left_by_up(data_dir, ADDRESS_FILE)? })
     }
 
     async fn push(

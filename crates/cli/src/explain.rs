@@ -8,8 +8,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
-use pawl_api::meta::{Kind, Target};
-use pawl_api::remedy::{KubernetesExecution, RemediationRequest, WorkflowExecution};
+use pawl_api::meta::{Kind, Target, names};
+use pawl_api::remedy::{KubernetesExecution, RemediationRequest, WorkflowExecution, annotations, labels};
 use pawl_machines::git::explain;
 use pawl_machines::lock::LEASE;
 use pawl_machines::object::Object;
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::terminal::Say;
 use crate::{cluster, tree};
 
-/// How many Events are told: the newest.
+/// How many Events are told of each object: the newest.
 const EVENTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -77,6 +77,17 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What an action of a request is called in its story: by its step, or by the one that it takes back.
+fn step_of(action: &KubernetesExecution, all: &[KubernetesExecution]) -> String {
+    let step = |one: &KubernetesExecution| one.labels().get(labels::STEP).cloned();
+    let first = action.annotations().get(annotations::ROLLBACK_OF);
+    let first = first.and_then(|name| all.iter().find(|one| one.name_any() == *name));
+    match first.and_then(step) {
+        Some(step) => format!("rollback of {step}"),
+        None => step(action).unwrap_or_else(|| action.name_any()),
+    }
+}
+
 struct Asked<'a> {
     client: kube::Client,
     args: &'a Args,
@@ -117,8 +128,23 @@ impl Asked<'_> {
 
     async fn request(&self, name: &str) -> anyhow::Result<String> {
         let request: RemediationRequest = self.get(name).await?;
-        let happened = self.happened(&request.uid().unwrap_or_default()).await?;
-        Ok(remedy::explain::request(name, &request, &happened))
+        let uid = request.uid().unwrap_or_default();
+        let steps = self.actions_of(name, &uid).await?;
+        let whose = steps.iter().map(|one| (one.uid().unwrap_or_default(), step_of(one, &steps)));
+        let whose: Vec<(String, String)> = std::iter::once((uid, String::new())).chain(whose).collect();
+        let happened = self.happened_to(&whose).await?;
+        Ok(remedy::explain::request(name, &request, &steps, &happened))
+    }
+
+    /// The actions of a request, and what takes them back, the oldest first.
+    async fn actions_of(&self, name: &str, uid: &str) -> anyhow::Result<Vec<KubernetesExecution>> {
+        let api: Api<KubernetesExecution> = Api::namespaced(self.client.clone(), &self.args.namespace);
+        let of = format!("{}={}", labels::REMEDIATION_REQUEST, names::label_value(name));
+        let listed = api.list(&ListParams::default().labels(&of)).await;
+        let mut found = listed.context("list KubernetesExecutions")?.items;
+        found.retain(|one| one.owner_references().iter().any(|owner| owner.uid == uid));
+        found.sort_by_key(|one| one.creation_timestamp().map(|at| at.0));
+        Ok(found)
     }
 
     async fn deployed(&self, kind: &Kind, name: &str) -> anyhow::Result<String> {
@@ -176,10 +202,19 @@ impl Asked<'_> {
     }
 
     async fn happened(&self, uid: &str) -> anyhow::Result<Vec<Happened>> {
+        self.happened_to(&[(uid.to_owned(), String::new())]).await
+    }
+
+    /// What happened to all of these, in its order, each with what it is called in the story.
+    async fn happened_to(&self, all_of: &[(String, String)]) -> anyhow::Result<Vec<Happened>> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.args.namespace);
         let about = ListParams::default();
         let mut all = events.list(&about).await.context("list Events")?.items;
-        all.retain(|event| event.regarding.as_ref().and_then(|about| about.uid.as_deref()) == Some(uid));
+        let whose = |event: &Event| {
+            let uid = event.regarding.as_ref().and_then(|about| about.uid.as_deref());
+            all_of.iter().find(|(one, _)| Some(one.as_str()) == uid).map(|(_, name)| name.clone())
+        };
+        all.retain(|event| whose(event).is_some());
         let when = |event: &Event| {
             event
                 .event_time
@@ -188,11 +223,12 @@ impl Asked<'_> {
                 .or_else(|| event.deprecated_last_timestamp.as_ref().map(|time| time.0))
         };
         all.sort_by_key(when);
-        let newest = all.split_off(all.len().saturating_sub(EVENTS));
+        let newest = all.split_off(all.len().saturating_sub(EVENTS.saturating_mul(all_of.len())));
         Ok(newest
             .into_iter()
             .map(|event| Happened {
                 when: when(&event).map(|at| format!("{at:.0}")).unwrap_or_default(),
+                about: whose(&event).unwrap_or_default(),
                 reason: event.reason.unwrap_or_default(),
                 note: event.note.unwrap_or_default(),
             })

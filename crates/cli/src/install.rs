@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pawl_api::meta::Kind;
-use pawl_machines::machine::{AnyMachine, Primary};
+use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::action::rbac;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ pub(crate) fn needed(machines: &[AnyMachine]) -> BTreeMap<Resource, BTreeSet<&'s
     const WATCH: &[&str] = &["get", "list", "watch"];
     for machine in machines {
         let description = machine.description();
-        if let Primary::One(kind) = &description.primary {
+        if let Some(kind) = description.primary.kind() {
             need(kind, None, WATCH);
         }
         for watch in &description.watches {

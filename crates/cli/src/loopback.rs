@@ -9,17 +9,32 @@ use tokio::net::TcpStream;
 /// # Errors
 /// When nobody answers, or not with success: then with what was said.
 pub(crate) async fn ask(address: &str, path: &str, body: Option<&str>) -> anyhow::Result<String> {
+    match body {
+        Some(body) => send(address, &format!("POST {path}"), "", body).await,
+        None => send(address, &format!("GET {path}"), "", "").await,
+    }
+}
+
+/// Sends JSON as whoever has this token, and returns the answer's body.
+///
+/// # Errors
+/// When nobody answers, or not with success: then with what was said.
+pub(crate) async fn post_as(address: &str, path: &str, token: &str, json: &str) -> anyhow::Result<String> {
+    let headers = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
+    send(address, &format!("POST {path}"), &headers, json).await
+}
+
+async fn send(address: &str, what: &str, headers: &str, body: &str) -> anyhow::Result<String> {
     let mut stream =
         TcpStream::connect(address).await.with_context(|| format!("nobody answers at {address}"))?;
-    let (method, body) = (if body.is_some() { "POST" } else { "GET" }, body.unwrap_or_default());
     let head =
-        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n", body.len());
+        format!("{what} HTTP/1.0\r\nHost: {address}\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
     match head.split_ascii_whitespace().nth(1) {
-        Some("200") => Ok(body.to_owned()),
+        Some(code) if code.starts_with('2') => Ok(body.to_owned()),
         Some(_) | None => bail!("{}", body.trim()),
     }
 }

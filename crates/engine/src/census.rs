@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use pawl_api::meta::{Phase as _, Reason};
+use pawl_api::meta::{Kind, Phase as _, Reason};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
-use pawl_api::remedy::{RemediationPhase, remediation_request};
+use pawl_api::remedy::{
+    KubernetesExecutionPhase, RemediationPhase, kubernetes_execution, remediation_request,
+};
 use pawl_machines::lock::{self, Lock};
 use pawl_machines::machine::Primary;
-use pawl_machines::object::Object;
 use pawl_machines::view::View as _;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::engine::Core;
 
@@ -35,6 +36,8 @@ struct Counts {
     held: Counted<1>,
     /// By the kind of who waits.
     waiting: Counted<1>,
+    /// By the kind of what people are asked about; only kinds that ask.
+    approving: Counted<1>,
 }
 
 impl Census {
@@ -46,13 +49,15 @@ impl Census {
 impl Collector for Census {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(core) = self.0.upgrade() else { return Ok(()) };
-        let Counts { objects, held, waiting } = count(&core);
+        let Counts { objects, held, waiting, approving } = count(&core);
         let about = "Objects that are there, by kind and phase";
         family(&mut encoder, "objects", about, ["kind", "phase"], &objects)?;
         let about = "Targets that are locked, by the kind of who holds them";
         family(&mut encoder, "locks_held", about, ["kind"], &held)?;
         let about = "Units that wait for a target that somebody else holds, by kind";
         family(&mut encoder, "lock_waiters", about, ["kind"], &waiting)?;
+        let about = "Units that wait for somebody to approve them, by kind";
+        family(&mut encoder, "approvals_waiting", about, ["kind"], &approving)?;
         let about = "Entries of the audit ledger that are not stored yet, in memory or in the outbox";
         let backlog = i64::try_from(core.ledger.backlog()).unwrap_or(i64::MAX);
         let gauge = encoder.encode_descriptor("audit_backlog", about, None, MetricType::Gauge)?;
@@ -89,14 +94,18 @@ fn count(core: &Core) -> Counts {
         let [_, field] = table.field;
         for object in core.caches.list(kind, None) {
             // What has no phase yet has not been looked at; a phase that is no word of ours is nobody's to count.
-            let phase = object.status().get(field).and_then(Value::as_str).unwrap_or_default();
+            let said: Said = object.glance();
+            let phase = said.phase(field);
             // Who was skipped for a target that was taken says so for ever, and waits for nothing.
-            *waiting += i64::from(!table.terminal.contains(&phase) && waits(&object));
+            *waiting += i64::from(!table.terminal.contains(&phase) && said.waits(kind));
             if let Some(count) = counts.objects.get_mut(&[of_kind.clone(), phase.to_owned()]) {
                 *count += 1;
             }
         }
     }
+    let asking = kubernetes_execution::KIND.kind.to_string();
+    let asked = [asking.clone(), KubernetesExecutionPhase::WaitingApproval.as_str().to_owned()];
+    counts.approving = counts.objects.get(&asked).map(|count| ([asking], *count)).into_iter().collect();
     for lease in core.caches.list(&lock::LEASE, None) {
         if let (Some(_), Lock::Held(holder)) = (lock::target_hash(&lease), lock::read(Some(&lease))) {
             // Whatever else a Lease may claim, series are only of kinds that we run.
@@ -108,17 +117,40 @@ fn count(core: &Core) -> Counts {
     counts
 }
 
-/// Whether it says that a target which it wants is somebody else's.
-fn waits(object: &Object) -> bool {
-    let status = object.status();
-    let text = |field: &str| status.get(field).and_then(Value::as_str);
-    if *object.kind() == remediation_request::KIND {
-        return text("overallPhase") == Some(RemediationPhase::Blocked.as_str())
-            && text("blockReason") == Some(Reason::ResourceBusy.as_str());
+/// As much of a status as is counted.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Said {
+    phase: Option<String>,
+    overall_phase: Option<String>,
+    block_reason: Option<String>,
+    conditions: Vec<SaidCondition>,
+}
+
+#[derive(Deserialize)]
+struct SaidCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl Said {
+    /// The word in the field that holds a kind's phase.
+    fn phase(&self, field: &str) -> &str {
+        let word = match field {
+            "phase" => &self.phase,
+            "overallPhase" => &self.overall_phase,
+            _ => &None,
+        };
+        word.as_deref().unwrap_or_default()
     }
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|one| {
-        let text = |field: &str| one.get(field).and_then(Value::as_str);
-        text("type") == Some(TARGET_LOCKED) && text("status") == Some("True")
-    })
+
+    /// Whether it says that a target which it wants is somebody else's.
+    fn waits(&self, kind: &Kind) -> bool {
+        if *kind == remediation_request::KIND {
+            return self.overall_phase.as_deref() == Some(RemediationPhase::Blocked.as_str())
+                && self.block_reason.as_deref() == Some(Reason::ResourceBusy.as_str());
+        }
+        self.conditions.iter().any(|one| one.type_ == TARGET_LOCKED && one.status == "True")
+    }
 }

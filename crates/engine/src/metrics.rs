@@ -27,6 +27,7 @@ pub struct Metrics {
     pub outcome_durations: Family<PhaseLabels, Histogram>,
     pub skips: Family<ReasonLabels, Counter>,
     pub gate_verdicts: Family<GateLabels, Counter>,
+    pub action_outcomes: Family<ActionLabels, Counter>,
     pub watches: Family<StandingLabels, Gauge>,
     pub watch_restarts: Family<RestartLabels, Counter>,
     pub malformed: Family<KindLabels, Counter>,
@@ -88,6 +89,13 @@ pub struct GateLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ActionLabels {
+    pub action: &'static str,
+    pub outcome: &'static str,
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabels {
     pub kind: String,
 }
@@ -123,6 +131,7 @@ impl Default for Metrics {
             }),
             skips: Family::default(),
             gate_verdicts: Family::default(),
+            action_outcomes: Family::default(),
             watches: Family::default(),
             watch_restarts: Family::default(),
             malformed: Family::default(),
@@ -202,6 +211,11 @@ impl Metrics {
                 "gate_verdicts",
                 "Verdicts of gates that changed, by kind, gate and verdict",
                 self.gate_verdicts.clone(),
+            );
+            registry.register(
+                "action_outcomes",
+                "Actions that came to their end, by action, outcome and reason",
+                self.action_outcomes.clone(),
             );
             registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
             registry.register(

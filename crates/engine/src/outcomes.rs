@@ -5,12 +5,14 @@
 
 use jiff::Timestamp;
 use pawl_api::meta::{Gate, Reason};
+use pawl_api::remedy::Action;
+use pawl_api::remedy::kubernetes_execution::{self, ActionOutcome};
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
-use crate::metrics::{GateLabels, Metrics, PhaseLabels, ReasonLabels};
+use crate::metrics::{ActionLabels, GateLabels, Metrics, PhaseLabels, ReasonLabels};
 
 /// What a reason is called that is none of ours.
 const OTHER: &str = "Other";
@@ -26,6 +28,7 @@ pub(crate) struct Outcomes {
     took: Option<(PhaseLabels, f64)>,
     skipped: Option<ReasonLabels>,
     gates: Vec<GateLabels>,
+    acted: Option<ActionLabels>,
 }
 
 impl Outcomes {
@@ -36,11 +39,12 @@ impl Outcomes {
         };
         let kind = table.kind.kind.to_string();
         let gates = gates(&kind, me.status(), status);
+        let acted = acted(me, status);
         let [_, field] = table.field;
         let (from, to) = (text(me.status(), field), text(status, field));
         let known =
             to.filter(|to| from != Some(to)).and_then(|to| table.all.iter().find(|word| **word == to));
-        let Some(phase) = known.copied() else { return Self { gates, ..Self::default() } };
+        let Some(phase) = known.copied() else { return Self { gates, acted, ..Self::default() } };
         let job = |status| text(status, "jobIDFinished").map(str::to_owned);
         let is_over = table.terminal.contains(&phase) || job(me.status()) != job(status);
         let moved = PhaseLabels { kind: kind.clone(), phase };
@@ -49,12 +53,12 @@ impl Outcomes {
             (moved.clone(), until.duration_since(from).as_secs_f64().max(0.0))
         });
         let skipped = (phase == SKIPPED).then(|| ReasonLabels { kind, reason: reason(status) });
-        Self { moved: Some(moved), took, skipped, gates }
+        Self { moved: Some(moved), took, skipped, gates, acted }
     }
 
     /// It is written.
     pub(crate) fn count(self, metrics: &Metrics) {
-        let Self { moved, took, skipped, gates } = self;
+        let Self { moved, took, skipped, gates, acted } = self;
         if let Some(labels) = moved {
             metrics.phase_changes.get_or_create(&labels).inc();
         }
@@ -66,6 +70,9 @@ impl Outcomes {
         }
         for labels in gates {
             metrics.gate_verdicts.get_or_create(&labels).inc();
+        }
+        if let Some(labels) = acted {
+            metrics.action_outcomes.get_or_create(&labels).inc();
         }
     }
 }
@@ -86,6 +93,21 @@ fn gates(kind: &str, before: &Value, after: &Value) -> Vec<GateLabels> {
     let new = read(after).into_iter().filter(|gate| !before.contains(gate));
     new.map(|gate| GateLabels { kind: kind.to_owned(), gate: word(&gate.gate), verdict: word(&gate.verdict) })
         .collect()
+}
+
+/// What an action came to, when its status says so for the first time.
+fn acted(me: &Object, status: &Value) -> Option<ActionLabels> {
+    if *me.kind() != kubernetes_execution::KIND || text(me.status(), "outcome").is_some() {
+        return None;
+    }
+    let outcome = ActionOutcome::deserialize(status.get("outcome")?).ok()?;
+    let action = Action::deserialize(me.raw().get("spec")?.get("action")?).ok()?;
+    let outcome = match outcome {
+        ActionOutcome::Success => "success",
+        ActionOutcome::PartialSuccess => "partial_success",
+        ActionOutcome::Failed => "failed",
+    };
+    Some(ActionLabels { action: action.as_str(), outcome, reason: reason(status) })
 }
 
 /// As it is written in JSON.
@@ -110,6 +132,7 @@ fn time(status: &Value, field: &str) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use pawl_api::remedy::workflow_execution;
+    use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
     use pawl_machines::remedy::workflow_execution::WorkflowExecutions;
     use serde_json::json;
 
@@ -157,5 +180,29 @@ mod tests {
         let passed = json!({"phase": "Running", "gates": [gate("Passed")]});
         assert!(counted(&json!({"phase": "Running", "gates": [gate("Waiting")]}), &passed).contains(line));
         assert!(!counted(&passed, &passed).contains("gate_verdicts_total{"));
+    }
+
+    #[test]
+    fn what_an_action_came_to_is_counted_once_by_what_was_done_and_why_it_ended() {
+        let counted = |before: Value, after: Value| {
+            let me = json!({"metadata": {"name": "k", "namespace": "n", "uid": "u"},
+                "spec": {"action": "scale_deployment"}, "status": before});
+            let me = Object::new(kubernetes_execution::KIND, me).unwrap();
+            let machine = AnyMachine::new(KubernetesExecutions::default());
+            let metrics = Metrics::default();
+            Outcomes::of(&machine, &me, Some(&after), "2026-01-01T00:01:00Z".parse().unwrap())
+                .count(&metrics);
+            metrics.exposition()
+        };
+        let failed = json!({"phase": "failed", "reason": "postcondition_failed", "outcome": "failed"});
+        let line = "pawl_action_outcomes_total{action=\"scale_deployment\",outcome=\"failed\",\
+            reason=\"postcondition_failed\"} 1";
+        assert!(counted(json!({"phase": "executing"}), failed.clone()).contains(line));
+        let done = json!({"phase": "rollback_ready", "reason": "Completed", "outcome": "success"});
+        let over = json!({"phase": "completed", "reason": "Completed", "outcome": "success"});
+        assert!(
+            !counted(done, over).contains("action_outcomes_total{"),
+            "the end of the offer is no outcome"
+        );
     }
 }

@@ -5,6 +5,8 @@
 //! nothing about the rest of the text either. So that one such object cannot hide all others of its kind, the cut goes
 //! around it. No recursion, no allocation by depth. Whether what was cut out is JSON, whoever reads it finds out.
 
+use memchr::memchr2;
+
 /// How deep an object may be nested to be read: as deep as `serde_json` reads.
 const MAX_DEPTH: usize = 127;
 
@@ -108,10 +110,10 @@ fn skip_value(text: &[u8], start: usize, deepest: usize) -> Option<usize> {
 fn skip_string(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
         match text.get(at)? {
             b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
+            _ => at += 2,
         }
     }
 }

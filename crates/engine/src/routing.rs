@@ -72,7 +72,7 @@ impl Router {
     pub fn looking_at<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = usize> + 'a {
         let looks = move |machine: &AnyMachine| {
             looks_at_everything(machine)
-                || machine.description().primary == Primary::One(kind.clone())
+                || machine.description().primary.kind() == Some(kind)
                 || machine.description().watches.iter().any(|watch| watch.kind == *kind)
         };
         self.machines.iter().enumerate().filter(move |(_, machine)| looks(machine)).map(|(place, _)| place)
@@ -99,7 +99,7 @@ impl Router {
             let description = machine.description();
             match &description.primary {
                 Primary::One(kind) if kind == newest.kind() => wake(kind, newest.key()),
-                Primary::One(_) => {}
+                Primary::One(_) | Primary::Woken(_) => {}
                 Primary::Every => {
                     if [&change.before, &change.after]
                         .into_iter()
@@ -111,7 +111,7 @@ impl Router {
                     wake_family(change, view, &mut wake);
                 }
             }
-            let Primary::One(primary) = &description.primary else { continue };
+            let Some(primary) = description.primary.kind() else { continue };
             for watch in &description.watches {
                 if watch.kind != *newest.kind() && watch.kind != EVERY {
                     continue;
@@ -129,12 +129,13 @@ impl Router {
     fn named(&self) -> impl Iterator<Item = Named<'_>> {
         self.machines.iter().enumerate().flat_map(|(place, machine)| {
             let description = machine.description();
-            let primary = match &description.primary {
-                Primary::One(kind) => {
-                    Some(Named { place, kind, depth: description.depth, labels: &[], lines: &[] })
-                }
-                Primary::Every => None,
-            };
+            let primary = description.primary.kind().map(|kind| Named {
+                place,
+                kind,
+                depth: description.depth,
+                labels: &[],
+                lines: &[],
+            });
             let watches = description.watches.iter().filter(|watch| watch.kind != EVERY);
             let watches = watches.map(move |Watch { kind, depth, labels, lines, .. }| Named {
                 place,
@@ -319,6 +320,18 @@ mod tests {
         let change = Change { before: None, after: Some(object(&POD, "p", &json!({}))) };
         let watches = vec![Watch::other(POD, |_, _| panic!("told to"))];
         assert!(woken(Primary::One(JOB), watches, &World::default(), &change).is_empty());
+    }
+
+    #[test]
+    fn who_looks_at_a_few_of_a_kind_is_woken_for_those_that_its_watches_name() {
+        let watches =
+            || vec![Watch::other(JOB, |job, _| job.label("stray").map(|_| job.key()).into_iter().collect())];
+        let change = |labels: &Value| Change { before: None, after: Some(object(&JOB, "j", labels)) };
+        let (common, stray) = (change(&json!({})), change(&json!({"labels": {"stray": "yes"}})));
+        let world = World::default();
+        assert_eq!(woken(Primary::Woken(JOB), watches(), &world, &common), Vec::<String>::new());
+        assert_eq!(woken(Primary::Woken(JOB), watches(), &world, &stray), ["Job.batch n/j"]);
+        assert_eq!(woken(Primary::One(JOB), watches(), &world, &common), ["Job.batch n/j"]);
     }
 
     #[test]

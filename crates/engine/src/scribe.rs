@@ -22,7 +22,7 @@ use crate::engine::Core;
 use crate::metrics::{MachineLabels, RequestLabels};
 
 /// How long notes are gathered: a commit's Jobs are made within this, and nobody reads faster.
-const GATHER: Duration = Duration::from_millis(500);
+const GATHER: Duration = Duration::from_secs(1);
 
 /// How long the last ones may take when the loop stops.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);

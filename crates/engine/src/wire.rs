@@ -10,6 +10,7 @@ use http::{Request, header};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use memchr::memchr;
 
 /// The longest a single request may take. An API server lets a webhook take 30 s, and then still has to answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
@@ -160,7 +161,7 @@ impl Lines {
     fn buffered_line(&mut self) -> Option<Bytes> {
         loop {
             let unsearched = self.buffer.get(self.searched..)?;
-            let Some(end) = unsearched.iter().position(|byte| *byte == b'\n') else {
+            let Some(end) = memchr(b'\n', unsearched) else {
                 self.searched = self.buffer.len();
                 return None;
             };

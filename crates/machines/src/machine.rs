@@ -100,10 +100,23 @@ impl Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Primary {
     One(Kind),
+    /// Of one kind, those that the machine's watches name and no others: where all but a few are none of its business, and
+    /// the watches know which.
+    Woken(Kind),
     /// All objects of all kinds that the server can list and watch, as soon as they name an owner or are being deleted
     /// (garbage collection: the many others are nobody's family). A change of one, or its end, also wakes the objects
     /// it names as owners and the objects that name it as owner.
     Every,
+}
+
+impl Primary {
+    /// The kind, where it is one.
+    pub fn kind(&self) -> Option<&Kind> {
+        match self {
+            Self::One(kind) | Self::Woken(kind) => Some(kind),
+            Self::Every => None,
+        }
+    }
 }
 
 /// Stands for every kind in [`Watch::every`].

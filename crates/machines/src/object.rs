@@ -92,9 +92,8 @@ pub struct Object {
 
 /// The one part of a manifest that is asked for by itself.
 #[derive(Deserialize)]
-struct OfStatus {
-    #[serde(default)]
-    status: Value,
+struct Of<T> {
+    status: Option<T>,
 }
 
 impl Object {
@@ -217,10 +216,25 @@ impl Object {
 
     pub fn status(&self) -> &Value {
         if let (Some(text), None) = (&self.text, self.raw.get()) {
-            let read = || serde_json::from_slice::<OfStatus>(text).map(|of| of.status).unwrap_or_default();
+            let read = || {
+                serde_json::from_slice::<Of<Value>>(text).ok().and_then(|of| of.status).unwrap_or_default()
+            };
             return self.status.get_or_init(read);
         }
         self.raw().get("status").unwrap_or(&Value::Null)
+    }
+
+    /// What the status says, as far as somebody passing by wants to know: nothing is kept for the next one. What does not
+    /// have the shape of `T` says nothing.
+    pub fn glance<T: DeserializeOwned + Default>(&self) -> T {
+        let kept = self.raw.get().map(|raw| raw.get("status").unwrap_or(&Value::Null)).or(self.status.get());
+        match (kept, &self.text) {
+            (Some(kept), _) => T::deserialize(kept).unwrap_or_default(),
+            (None, Some(text)) => {
+                serde_json::from_slice::<Of<T>>(text).ok().and_then(|of| of.status).unwrap_or_default()
+            }
+            (None, None) => T::default(),
+        }
     }
 
     /// The object as a `K`, decoded at most once per version for the first type asked for.
@@ -314,6 +328,23 @@ mod tests {
             assert_eq!(compact(&raw, true).unwrap_err(), malformed);
         }
         assert!(Object::compact(CONFIG_MAP, b"{\"name\":", |_| None).is_err());
+    }
+
+    #[test]
+    fn a_glance_at_a_status_sees_the_same_before_and_after_the_tree_is_there() {
+        #[derive(Debug, Default, PartialEq, Deserialize)]
+        struct Said {
+            phase: Option<String>,
+        }
+        let said = |phase: &str| Said { phase: Some(phase.to_owned()) };
+        let raw = json!({"metadata": {"name": "a"}, "status": {"phase": "x", "more": [1]}});
+        let (whole, compact) = (Object::new(CONFIG_MAP, raw.clone()).unwrap(), compact(&raw, true).unwrap());
+        assert_eq!((whole.glance::<Said>(), compact.glance::<Said>()), (said("x"), said("x")));
+        assert!(compact.status.get().is_none() && compact.raw.get().is_none(), "nothing is kept");
+        let _ = compact.status();
+        assert_eq!(compact.glance::<Said>(), said("x"));
+        let odd = json!({"metadata": {"name": "a"}, "status": 7});
+        assert_eq!(Object::new(CONFIG_MAP, odd).unwrap().glance::<Said>(), Said::default());
     }
 
     #[test]

@@ -10,8 +10,16 @@ use pawl_api::meta::{Condition, Gate};
 pub struct Happened {
     /// For people: a time of day, or an age.
     pub when: String,
+    /// Whom it happened to, where that is another object than the one that is told of.
+    pub about: String,
     pub reason: String,
     pub note: String,
+}
+
+/// So many of them, as people say it.
+pub fn counted(count: impl Into<i64>, one: &str, many: &str) -> String {
+    let count = count.into();
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Lines, in the order in which they are told.
@@ -69,8 +77,9 @@ impl Story {
             return;
         }
         self.heading("what happened");
-        for Happened { when, reason, note } in happened {
-            self.line(format_args!("  {when}  {reason}: {note}"));
+        for Happened { when, about, reason, note } in happened {
+            let about = if about.is_empty() { String::new() } else { format!("{about}: ") };
+            self.line(format_args!("  {when}  {about}{reason}: {note}"));
         }
     }
 }

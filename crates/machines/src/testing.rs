@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::apply::{Answer, Applying, Outcome};
 use crate::cache::World;
 use crate::failure::Failure;
-use crate::machine::{AnyMachine, BoundPlan, Primary};
+use crate::machine::{AnyMachine, BoundPlan};
 use crate::object::{Key, Object};
 use crate::outside::{Answers, Call, Reply};
 use crate::plan::Refusal;
@@ -200,9 +200,9 @@ impl Cluster {
             let before = self.revision;
             let refused = self.refusals.len();
             for machine in machines {
-                let kinds = match &machine.description().primary {
-                    Primary::One(kind) => vec![kind.clone()],
-                    Primary::Every => self.world.kinds(),
+                let kinds = match machine.description().primary.kind() {
+                    Some(kind) => vec![kind.clone()],
+                    None => self.world.kinds(),
                 };
                 for kind in kinds {
                     for object in self.world.list(&kind, None) {

@@ -46,7 +46,8 @@ pub struct RemediationPlaybookSpec {
     pub priority: i32,
     /// How the alert's labels name the target.
     pub target: TargetLabels,
-    /// What is to be done. A parameter that is exactly `$(labels.<name>)` becomes that label's value.
+    /// What is to be done. A workflow's parameter, or the name of an object in an action's, that is exactly
+    /// `$(labels.<name>)` becomes that label's value.
     pub plan: Plan,
     /// What happens to finished steps when a later one fails.
     #[serde(default)]

@@ -91,7 +91,8 @@ fn server(ip: IpAddr) -> anyhow::Result<CertificateParams> {
     Ok(params)
 }
 
-fn new_token() -> anyhow::Result<String> {
+/// A secret that nobody can guess.
+pub(super) fn new_token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; TOKEN_BYTES];
     let provider = rustls::crypto::ring::default_provider();
     provider

@@ -6,6 +6,7 @@
 //!                 journal in the data directory
 //! ```
 
+mod apply;
 mod demo;
 mod executors;
 mod identity;
@@ -54,7 +55,8 @@ pub(crate) struct Args {
     /// in the data directory.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
-    /// Start with a sample to watch: a repository on a GitHub of its own, in this process. See `pawl demo`.
+    /// Start with a sample to watch: a repository on a GitHub of its own, in this process, and a shop that is down. See
+    /// `pawl demo`.
     #[arg(long)]
     demo: bool,
     /// Serve /healthz, /readyz and /metrics here.

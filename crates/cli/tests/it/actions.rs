@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::{PAWL, text};
 
 /// Far longer than anything here takes on a busy machine; a test that hangs fails by this.
-const BOUND: Duration = Duration::from_secs(240);
+pub(crate) const BOUND: Duration = Duration::from_secs(240);
 
 const EXECUTIONS: &str =
     "/apis/kubernetesexecution.kubernaut.ai/v1alpha1/namespaces/default/kubernetesexecutions";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-const MAPS: &str = "/api/v1/namespaces/pawl-system/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/pawl-system/configmaps";
 
 /// Whatever is asked for must be tried, and approved by one other person.
 const POLICY: &str = r#"package pawl.safety
@@ -25,7 +25,7 @@ decision := {"allow": true, "deny": [], "require_approval": true, "require_dry_r
 "#;
 
 /// A control plane that ends with the test.
-struct Up {
+pub(crate) struct Up {
     process: Child,
     home: tempfile::TempDir,
 }
@@ -39,7 +39,7 @@ impl Drop for Up {
 }
 
 impl Up {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(PAWL);
         command.current_dir(home.path()).args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data"]);
@@ -48,8 +48,12 @@ impl Up {
         Self { process, home }
     }
 
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     /// Somebody, as the owner of the control plane lets them be.
-    async fn person(&self, name: &str) -> Person {
+    pub(crate) async fn person(&self, name: &str) -> Person {
         let owner = self.home.path().join("data/kubeconfig");
         let started = Instant::now();
         loop {
@@ -82,20 +86,21 @@ async fn connect(kubeconfig: &Path, name: &str) -> Option<kube::Client> {
     Some(client)
 }
 
-struct Person {
+#[derive(Clone)]
+pub(crate) struct Person {
     client: kube::Client,
     kubeconfig: PathBuf,
 }
 
 impl Person {
-    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let type_ = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header("content-type", type_);
         let request = request.body(serde_json::to_vec(body).unwrap()).unwrap();
         self.client.request(request).await.map_err(|error| error.to_string())
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         self.send("GET", path, &Value::Null).await.unwrap()
     }
 
@@ -172,8 +177,12 @@ async fn a_scale_is_approved_by_somebody_else_done_by_a_job_told_and_rolled_back
         "{done:#}"
     );
     let story = bob.says(&["explain", "ke/grow"]);
-    for part in ["asked for by ann", "passed  Approval", "replicas: 3 → replicas: 5", "pawl rollback ke/grow"]
-    {
+    for part in [
+        "asked for by ann",
+        "passed  Approval",
+        "replicas: 3 → replicas: 5",
+        "pawl rollback -n default ke/grow",
+    ] {
         assert!(story.contains(part), "{part} in {story}");
     }
     let back = bob.says(&["rollback", "ke/grow"]);

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use super::{PAWL, pawl, text};
 
 /// Far more than it takes, also on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A control plane that ends with the test.
-struct Up {
+/// A control plane with the sample, that ends with the test.
+pub(crate) struct Up {
     child: Child,
-    metrics: String,
+    pub(crate) metrics: String,
 }
 
 impl Up {
-    fn start(directory: &Path) -> Self {
+    pub(crate) fn start(directory: &Path) -> Self {
         let words = ["up", "--demo", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
         let mut child = Command::new(PAWL)
             .current_dir(directory)
@@ -33,7 +33,8 @@ impl Up {
             if let Some((_, address)) = line.split_once("metrics     http://") {
                 metrics = address.trim_end_matches("/metrics").to_owned();
             }
-            if line.contains("comment 1 /retest") {
+            // The last of what can be tried.
+            if line.contains("demo alert") {
                 return Self { child, metrics };
             }
         }
@@ -68,7 +69,7 @@ fn until(directory: &Path, words: &[&str]) {
     panic!("no check run says {words:?}:\n{seen}");
 }
 
-fn scrape(address: &str) -> String {
+pub(crate) fn scrape(address: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();

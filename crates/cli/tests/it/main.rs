@@ -12,10 +12,13 @@ mod actions;
 mod bench;
 mod containers;
 mod demo;
+mod every_action;
 mod kubectl;
 mod kubectl_replay;
 mod match_paths;
+mod refused;
 mod run;
+mod story;
 mod tekton;
 
 use std::path::Path;

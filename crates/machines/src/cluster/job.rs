@@ -24,6 +24,7 @@ use crate::object::Object;
 use crate::plan::{Note, Plan, Propagation, Step, Waiting};
 use crate::view::Input;
 
+pub mod followed;
 mod indexes;
 pub mod orphans;
 mod per_index;

@@ -213,8 +213,12 @@ mod tests {
         // Counts are written at most once a second.
         case.settle().reconcile().wait(std::time::Duration::from_secs(2));
         let object = case.cluster.world.get(&execution::KIND, &key("e")).unwrap();
-        let happened =
-            Happened { when: "12:00".into(), reason: "JobStarted".into(), note: "it began".into() };
+        let happened = Happened {
+            when: "12:00".into(),
+            about: String::new(),
+            reason: "JobStarted".into(),
+            note: "it began".into(),
+        };
         let text = story(&case.cluster.world, &object, &[happened]).unwrap();
         for told in [
             "Execution e: 2 items\nis Progressing\n",

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::git::workflow::{HELD, HELD_FOR, JobRef, TEMPLATE_FOUND, WAITS_FOR};
 use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
@@ -37,12 +36,12 @@ use super::github::{Account, CheckState};
 use super::job_template::{self, BuildError, Ingredients};
 use super::matching::{self, Dependencies};
 use crate::audit::{self, Entry, Teller};
+use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::reaper::is_finished;
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -111,7 +110,7 @@ pub struct Observed {
     /// On whose behalf GitHub is told; `None` where no Repository stands behind the Branch.
     account: Option<Result<Arc<Account>, String>>,
     /// The Job of the Workflow's name, whoever made it.
-    job: Option<(Arc<Object>, Arc<Job>)>,
+    job: Option<(Arc<Object>, Arc<Followed>)>,
     pods: Vec<Arc<Object>>,
     allow_privileged: bool,
     /// Why the API server does not want the Job.
@@ -197,6 +196,7 @@ impl Machine for Workflows {
             branch_spec,
             template.object().map(AsRef::as_ref),
             repository.as_ref(),
+            job.as_ref().is_none_or(|(job, _)| is_held(job)),
         );
         let starting = !me.is_deleting() && ahead::has_not_started(workflow);
         let waits = branch.object().filter(|_| starting).map(|object| {
@@ -250,7 +250,7 @@ impl Workflows {
         if report.is_over() && observed.guards.terminal_check {
             return ending::finished(observed, report);
         }
-        let going = observed.job.as_ref().is_none_or(|(_, job)| !is_finished(job));
+        let going = observed.job.as_ref().is_none_or(|(_, job)| !job.is_finished());
         if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| going) {
             return ending::cancelled(observed, report, by);
         }
@@ -626,7 +626,7 @@ fn follow(
     observed: &Observed,
     mut report: Report<'_>,
     object: &Arc<Object>,
-    job: &Job,
+    job: &Followed,
     now: Timestamp,
 ) -> Plan<WorkflowStatus> {
     let (phase, reason, message) = following::phase_of(job);

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use pawl_api::deploy::deploy_item;
 use pawl_api::git::workflow;
@@ -20,6 +19,7 @@ use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
 use super::{Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, reap, target_hash};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::Followed;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::Plan;
@@ -119,7 +119,7 @@ pub fn lives(view: &dyn View, holder: &Holder) -> (Life, Life) {
 fn run_life(run: Option<&Object>, unit: &Reference) -> Life {
     let Some(run) = run.filter(|run| owner_uid(run) == Some(&unit.uid)) else { return Life::Absent };
     let over = if *run.kind() == JOB {
-        run.parse::<Job>().is_ok_and(|job| is_finished(&job))
+        run.parse::<Followed>().is_ok_and(|job| job.is_finished())
     } else {
         let succeeded = |run: Arc<PipelineRun>| run.succeeded().map(|one| one.status.clone());
         run.parse().ok().and_then(succeeded).is_some_and(|status| status != "Unknown")
@@ -132,14 +132,8 @@ fn owner_uid(run: &Object) -> Option<&str> {
     run.controller().map(|owner| owner.uid.as_str()).or_else(|| run.label(OWNER_UID))
 }
 
-/// Whether a Job is over for good, and all of its Pods with it.
-pub fn is_finished(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|one| one.status == "True" && (one.type_ == "Complete" || one.type_ == "Failed"))
-}
-
 /// The object itself; a namesake that came later is not it, unless no UID was known.
-fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>> {
+pub(crate) fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>> {
     let found = view.get(&reference.kind, &reference.key)?;
     (reference.uid.is_empty() || found.uid() == reference.uid).then_some(found)
 }
@@ -157,7 +151,7 @@ fn of_a_run_without_its_unit(run: &Object, view: &dyn View) -> Vec<Key> {
 }
 
 /// The unit that a run names, as its controller or, across namespaces, in its annotation.
-fn unit_of(run: &Object) -> Option<Reference> {
+pub(crate) fn unit_of(run: &Object) -> Option<Reference> {
     if let Some(owner) = run.controller() {
         let kind = UNITS.into_iter().find(|kind| kind.kind == owner.kind)?;
         return Some(Reference { kind, key: Key::new(run.namespace(), &owner.name), uid: owner.uid.clone() });

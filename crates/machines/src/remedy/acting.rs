@@ -24,6 +24,7 @@ use super::identity::{self, BINDING, POLICY};
 use super::kubernetes_execution::KubernetesExecutions;
 use super::remediation_request::RemediationRequests;
 use super::safety::{Answer, Decision, Held, Question, Verdict};
+use super::strays;
 use super::workflow_execution::WorkflowExecutions;
 use crate::cluster::garbage::Garbage;
 use crate::cluster::job::orphans::OrphanPods;
@@ -82,7 +83,7 @@ pub(super) struct Acts {
 
 impl Acts {
     pub(super) fn new() -> Self {
-        let machines = vec![
+        let mut machines = vec![
             AnyMachine::new(KubernetesExecutions::default()),
             AnyMachine::new(RemediationRequests::default()),
             AnyMachine::new(WorkflowExecutions::default()),
@@ -91,6 +92,7 @@ impl Acts {
             AnyMachine::new(OrphanPods),
             AnyMachine::new(Reaper),
         ];
+        machines.extend(strays::machines(EXECUTOR));
         let rules = Rc::new(RefCell::new(Rules {
             access: Access { exists: true, missing: vec![] },
             policy: Ok(Decision { allow: true, ..Decision::default() }),
@@ -374,10 +376,7 @@ fn capture(cluster: &mut Cluster, order: &Order, secret: &Key) -> Captured {
             let undo = definition.undo(context, seen, seen);
             Kept::new(order, definition.facts(), definition.before(context, seen), undo)
         });
-        let content = STANDARD.encode(serde_json::to_string(&kept).unwrap());
-        cluster
-            .put(json!({"kind": "Secret", "metadata": {"name": secret.name, "namespace": secret.namespace},
-            "immutable": true, "data": {kept::KEY: content}}));
+        cluster.put(kept::manifest(order, secret, &serde_json::to_vec(&kept).unwrap()));
         kept
     });
     kept.told(secret, "sha")

@@ -42,8 +42,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use pawl_api::remedy::{Action, ActionParameters, AffectedResource, DryRunResults, RollbackInformation};
-use serde_json::{Value, json};
+use pawl_api::meta::names;
+use pawl_api::pawl::labels as owner;
+use pawl_api::remedy::{
+    Action, ActionParameters, AffectedResource, DryRunResults, RollbackInformation, kubernetes_execution,
+    labels,
+};
+use serde_json::{Map, Value, json};
 
 pub use self::definition::{Context, Definition, Facts, Need, Problem, Rule, Scope, UndoKind};
 pub use self::report::Report;
@@ -101,6 +106,22 @@ impl Order {
     /// When they are not what the schema allows.
     pub fn parameters(&self) -> Result<ActionParameters, Unreadable> {
         serde_json::from_str(&self.parameters).map_err(|error| Unreadable(format!("parameters: {error}")))
+    }
+
+    /// By what the objects that are made for it name its execution: it is in another namespace, so no reference may.
+    pub fn marks(&self) -> Map<String, Value> {
+        let fit = |text: &str| Value::from(names::label_value(text));
+        [
+            (labels::EXECUTION_ID, fit(&self.execution.name)),
+            (labels::ACTION, fit(self.action.as_str())),
+            (owner::OWNER_KIND, fit(&kubernetes_execution::KIND.kind)),
+            (owner::OWNER_NAMESPACE, fit(self.execution.namespace.as_deref().unwrap_or_default())),
+            (owner::OWNER_NAME, fit(&self.execution.name)),
+            (owner::OWNER_UID, Value::from(self.uid.as_str())),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
     }
 
     /// As it stands in the input of an executor.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use pawl_api::meta::{Kind, Reason, Target, names, text};
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::remedy::remediation_playbook::{self, MatchOperator};
-use pawl_api::remedy::remediation_request::{self, Signal, TargetResource};
+use pawl_api::remedy::remediation_request::{self, ActionStep, Signal, TargetResource};
 use pawl_api::remedy::{RemediationPlaybook, RemediationPlaybookSpec, finalizers, labels};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
@@ -44,6 +44,22 @@ const PLAYBOOK: &str = "pawl.dev/playbook";
 
 /// Before the name of a label, in a parameter that becomes its value.
 const LABEL_REFERENCE: &str = "$(labels.";
+
+/// Those parameters of actions that name objects: an alert may say which one is meant. What is done to it (a patch, a
+/// manifest, a value) is the playbook's word alone (I10).
+const NAMING: [&str; 11] = [
+    "namespace",
+    "name",
+    "deployment",
+    "statefulset",
+    "hpa",
+    "pod",
+    "node",
+    "configMap",
+    "secret",
+    "pvc",
+    "container",
+];
 
 /// One alert, as far as it was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,11 +266,12 @@ impl Playbook {
         let target = target_resource.target().map_err(|error| error.to_string())?;
         self.may_act_on(&target, view, system_namespace)?;
         let mut plan = self.spec.plan.clone();
-        let workflows = plan.steps.iter_mut().filter_map(|step| step.workflow.as_mut());
-        for (name, value) in workflows.flat_map(|workflow| workflow.parameters.iter_mut()) {
-            let named = value.strip_prefix(LABEL_REFERENCE).and_then(|rest| rest.strip_suffix(')'));
-            if let Some(named) = named {
-                *value = label(named).map_err(|problem| format!("parameter {name}: {problem}"))?;
+        for step in &mut plan.steps {
+            if let Some(workflow) = &mut step.workflow {
+                fill(workflow.parameters.iter_mut(), &label)?;
+            }
+            if let Some(action) = &mut step.action {
+                fill_names(action, &label).map_err(|problem| format!("step {}: {problem}", step.name))?;
             }
         }
         let alert_name = alert.labels.get("alertname").cloned().unwrap_or_else(|| "alert".to_owned());
@@ -301,6 +318,34 @@ impl Playbook {
             )),
         }
     }
+}
+
+/// Puts labels where whole values refer to them.
+fn fill<'a>(
+    values: impl Iterator<Item = (&'a String, &'a mut String)>,
+    label: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<(), String> {
+    for (name, value) in values {
+        if let Some(named) = value.strip_prefix(LABEL_REFERENCE).and_then(|rest| rest.strip_suffix(')')) {
+            *value = label(named).map_err(|problem| format!("parameter {name}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The same, for those parameters of an action that name objects. Whether an object may be acted on, its execution asks.
+fn fill_names(step: &mut ActionStep, label: &dyn Fn(&str) -> Result<String, String>) -> Result<(), String> {
+    let mut union = serde_json::to_value(&step.parameters).map_err(|error| error.to_string())?;
+    let Some(fields) = union.get_mut(step.action.member()).and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    for (name, value) in fields.iter_mut().filter(|(name, _)| NAMING.contains(&name.as_str())) {
+        if let Value::String(text) = value {
+            fill(std::iter::once((name, text)), label)?;
+        }
+    }
+    step.parameters = serde_json::from_value(union).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn kept(pairs: &BTreeMap<String, String>, max: usize) -> BTreeMap<String, String> {
@@ -391,6 +436,36 @@ mod tests {
             "only a whole reference is one"
         );
         serde_json::from_value::<pawl_api::remedy::RemediationRequest>(manifest.clone()).unwrap();
+    }
+
+    #[test]
+    fn i10_an_alert_says_which_object_an_action_is_about_and_never_what_is_done_to_it() {
+        let mut book = playbook("prod", "p", 0, &by_name());
+        book.1["spec"]["plan"]["steps"] = json!([
+            {"name": "scale", "action": {"action": "scale_deployment", "parameters": {"scaleDeployment":
+                {"namespace": "$(labels.namespace)", "deployment": "$(labels.deployment)", "replicas": 3}}}},
+            {"name": "patch", "action": {"action": "patch_deployment", "parameters": {"patchDeployment":
+                {"namespace": "prod", "deployment": "x$(labels.deployment)", "patch": "$(labels.pod)"}}}},
+        ]);
+        let Answer::Create { manifest, .. } = ask(vec![book.clone()], &crash()) else { panic!() };
+        let parameters = |at: usize| manifest["spec"]["plan"]["steps"][at]["action"]["parameters"].clone();
+        assert_eq!(
+            parameters(0),
+            json!({"scaleDeployment": {"namespace": "prod", "deployment": "web", "replicas": 3}})
+        );
+        let patch = &parameters(1)["patchDeployment"];
+        assert_eq!(
+            (&patch["deployment"], &patch["patch"]),
+            (&json!("x$(labels.deployment)"), &json!("$(labels.pod)")),
+            "only a whole reference is one, and a patch is none"
+        );
+        book.1["spec"]["plan"]["steps"][0]["action"]["parameters"]["scaleDeployment"]["deployment"] =
+            json!("$(labels.absent)");
+        let Answer::Unmatched(why) = ask(vec![book], &crash()) else { panic!() };
+        assert!(
+            why[0].contains("step scale: parameter deployment: the alert has no label absent"),
+            "{why:?}"
+        );
     }
 
     #[test]

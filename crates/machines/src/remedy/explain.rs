@@ -5,6 +5,7 @@ use pawl_api::meta::{Phase as _, text};
 use pawl_api::remedy::kubernetes_execution::{
     ConditionResult, CountedApproval, ExecutionResults, RollbackInformation, ValidationResults,
 };
+use pawl_api::remedy::remediation_request::StepStatus;
 use pawl_api::remedy::workflow_execution::{ConflictingWorkflow, SkipDetails};
 use pawl_api::remedy::{
     AffectedResource, KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, WorkflowExecution,
@@ -12,7 +13,7 @@ use pawl_api::remedy::{
 };
 
 use super::memory::Memory;
-use crate::story::{Happened, Story};
+use crate::story::{Happened, Story, counted};
 
 /// The story of one WorkflowExecution. `memory` is what its target remembers, where that is known.
 pub fn execution(
@@ -108,7 +109,8 @@ pub fn action(name: &str, execution: &KubernetesExecution, happened: &[Happened]
         held(&mut story, "postconditions", &results.post_condition_results);
     }
     if let Some(information) = &status.rollback_information {
-        undo(&mut story, name, status.phase, information);
+        let place = execution.metadata.namespace.as_deref().unwrap_or_default();
+        undo(&mut story, &format!("-n {place} ke/{name}"), status.phase, information);
     }
     story.conditions(&status.conditions);
     story.happened(happened);
@@ -122,13 +124,13 @@ fn policy(story: &mut Story, results: &ValidationResults) {
     let risk = policy.risk.as_deref().map(|risk| format!(", risk {risk}")).unwrap_or_default();
     let dry_run = if policy.required_dry_run { ", after a dry run" } else { "" };
     let approval = if policy.required_approval {
-        let count = policy.approver_count.unwrap_or(1);
+        let people = counted(policy.approver_count.unwrap_or(1), "person approves", "people approve");
         let groups = if policy.approver_groups.is_empty() {
             String::new()
         } else {
             format!(" of {}", policy.approver_groups.join(", "))
         };
-        format!(", once {count} approve{groups}")
+        format!(", once {people}{groups}")
     } else {
         String::new()
     };
@@ -147,10 +149,8 @@ fn dry_run(story: &mut Story, results: &ValidationResults) {
             .as_deref()
             .map(|change| format!(", replicas {change}"))
             .unwrap_or_default();
-        story.item(
-            "impact",
-            &format!("{} ({} objects{replicas})", impact.description, impact.resources_affected),
-        );
+        let objects = counted(impact.resources_affected, "object", "objects");
+        story.item("impact", &format!("{} ({objects}{replicas})", impact.description));
     }
     for (name, lines) in [("warns", &tried.warnings), ("fails", &tried.errors)] {
         for line in lines {
@@ -217,7 +217,7 @@ fn changed(story: &mut Story, results: &ExecutionResults) {
 
 fn undo(
     story: &mut Story,
-    name: &str,
+    what: &str,
     phase: Option<KubernetesExecutionPhase>,
     information: &RollbackInformation,
 ) {
@@ -229,7 +229,7 @@ fn undo(
     match information.rollback_action.filter(|_| information.available) {
         Some(action) if over => {
             let parameters = serde_json::Value::Object(information.rollback_parameters.clone());
-            story.line(format_args!("  pawl rollback ke/{name}, which does {action} {parameters}"));
+            story.line(format_args!("  pawl rollback {what}, which does {action} {parameters}"));
         }
         Some(action) => story.line(format_args!("  {action}, once it is over")),
         None => {
@@ -246,18 +246,25 @@ fn undo(
     }
 }
 
-/// The story of one RemediationRequest.
-pub fn request(name: &str, request: &RemediationRequest, happened: &[Happened]) -> String {
+/// The story of one RemediationRequest. `actions` are the KubernetesExecutions that came of it.
+pub fn request(
+    name: &str,
+    request: &RemediationRequest,
+    actions: &[KubernetesExecution],
+    happened: &[Happened],
+) -> String {
     let status = request.status.clone().unwrap_or_default();
     let mut story = Story::default();
     let target = &request.spec.target_resource;
     let place = target.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let signal = request.spec.signal.as_ref().map(|signal| format!(", because of {}", signal.name));
+    let by = request.spec.requested_by.as_deref().map(|who| format!(", asked for by {who}"));
     story.line(format_args!(
-        "RemediationRequest {name}: mends {place}{}/{}{}",
+        "RemediationRequest {name}: mends {place}{}/{}{}{}",
         target.kind,
         target.name,
-        signal.unwrap_or_default()
+        signal.unwrap_or_default(),
+        by.unwrap_or_default()
     ));
     match status.overall_phase {
         None => story.line(format_args!("has not been looked at yet")),
@@ -275,24 +282,68 @@ pub fn request(name: &str, request: &RemediationRequest, happened: &[Happened]) 
     if !status.steps.is_empty() {
         story.heading("steps");
         for step in &status.steps {
-            let short = |child: &ObjectRef| {
-                let action = child.kind.as_deref() == Some(&kubernetes_execution::KIND.kind);
-                format!("{}/{}", if action { "ke" } else { "wfe" }, child.name)
-            };
-            let child =
-                step.child_ref.as_ref().map(|child| format!(", {}", short(child))).unwrap_or_default();
-            let undone = step.rollback_ref.as_ref().map(|child| format!(", taken back by {}", short(child)));
-            let reason = if step.reason.is_empty() { String::new() } else { format!(" ({})", step.reason) };
-            let undone = undone.unwrap_or_default();
-            story.item(
-                &step.name,
-                &format!("{}{reason}, attempt {}{child}{undone}", step.phase, step.attempt),
-            );
+            stepped(&mut story, step, actions);
         }
     }
+    next(&mut story, actions);
     story.conditions(&status.conditions);
     story.happened(happened);
     story.text
+}
+
+/// The phase of a step whose offer of a rollback has ended.
+const COMPLETED: &str = "completed";
+
+/// One step: what came of it, and of what takes it back.
+fn stepped(story: &mut Story, step: &StepStatus, actions: &[KubernetesExecution]) {
+    let reason = if step.reason.is_empty() { String::new() } else { format!(" ({})", step.reason) };
+    let short = |child: &ObjectRef| {
+        let action = child.kind.as_deref() == Some(&kubernetes_execution::KIND.kind);
+        format!("{}/{}", if action { "ke" } else { "wfe" }, child.name)
+    };
+    let child = step.child_ref.as_ref().map(|child| format!(", {}", short(child))).unwrap_or_default();
+    story.item(&step.name, &format!("{}{reason}, attempt {}{child}", step.phase, step.attempt));
+    let status_of = |child: &ObjectRef| {
+        let found = actions.iter().find(|one| one.metadata.name.as_ref() == Some(&child.name))?;
+        found.status.as_ref()
+    };
+    let did = step.child_ref.as_ref().and_then(status_of);
+    // What was taken back is told by what did so.
+    let did = did.filter(|_| step.rollback_ref.is_none() || step.phase != COMPLETED);
+    if let Some(message) = did.and_then(|status| status.message.as_deref()) {
+        story.line(format_args!("    {message}"));
+    }
+    if let Some(back) = &step.rollback_ref {
+        let status = status_of(back);
+        let phase = status.and_then(|status| status.phase).map(|phase| format!(", {}", phase.as_str()));
+        let message = status.and_then(|status| status.message.as_deref()).map(|said| format!(": {said}"));
+        story.line(format_args!(
+            "    taken back by {}{}{}",
+            short(back),
+            phase.unwrap_or_default(),
+            message.unwrap_or_default()
+        ));
+    }
+}
+
+/// What only a person can do now.
+fn next(story: &mut Story, actions: &[KubernetesExecution]) {
+    let waiting: Vec<&KubernetesExecution> = actions
+        .iter()
+        .filter(|one| {
+            one.status.as_ref().and_then(|status| status.phase)
+                == Some(KubernetesExecutionPhase::WaitingApproval)
+        })
+        .collect();
+    if waiting.is_empty() {
+        return;
+    }
+    story.heading("what to do next");
+    for one in waiting {
+        let (name, namespace) = (&one.metadata.name, &one.metadata.namespace);
+        let place = namespace.as_deref().map(|namespace| format!("-n {namespace} ")).unwrap_or_default();
+        story.line(format_args!("  pawl approve {place}ke/{}", name.as_deref().unwrap_or_default()));
+    }
 }
 
 fn skipped(story: &mut Story, details: &SkipDetails) {
@@ -364,8 +415,36 @@ mod tests {
                 "blockedUntil": "2026-01-01T00:05:00Z", "steps": [{"name": "a", "phase": "Skipped",
                     "reason": "RecentlyRemediated", "attempt": 1, "childRef": {"name": "r-a-1"}}]}}))
         .unwrap();
-        let told = request("r", &typed, &[]);
+        let told = request("r", &typed, &[], &[]);
         assert!(told.contains("tried again at 2026-01-01T00:05:00Z"), "{told}");
         assert!(told.contains("a  Skipped (RecentlyRemediated), attempt 1, wfe/r-a-1"), "{told}");
+    }
+
+    #[test]
+    fn i3_a_request_that_waits_for_people_says_what_they_type_and_what_each_step_came_to() {
+        let typed: RemediationRequest = serde_json::from_value(json!({"apiVersion": "x/v1", "kind": "RemediationRequest",
+            "metadata": {"name": "r"}, "spec": {"requestedBy": "pawl:alerts", "signal": {"name": "Down"},
+                "targetResource": {"kind": "Deployment", "name": "web", "namespace": "n"}, "plan": {"steps": []}},
+            "status": {"overallPhase": "AwaitingApproval", "message": "it is taken back", "steps": [{"name": "scale",
+                "phase": "rollback_ready", "attempt": 1, "childRef": {"kind": "KubernetesExecution", "name": "k"},
+                "rollbackRef": {"kind": "KubernetesExecution", "name": "back"}}]}}))
+        .unwrap();
+        let action = |name: &str, phase: &str| -> KubernetesExecution {
+            serde_json::from_value(json!({"apiVersion": "x/v1", "kind": "KubernetesExecution",
+                "metadata": {"name": name, "namespace": "n"}, "spec": {"action": "scale_deployment", "parameters":
+                    {"scaleDeployment": {"deployment": "web", "namespace": "n", "replicas": 5}}},
+                "status": {"phase": phase, "message": format!("{name} says so")}}))
+            .unwrap()
+        };
+        let told =
+            request("r", &typed, &[action("k", "rollback_ready"), action("back", "waiting_approval")], &[]);
+        for part in [
+            "because of Down, asked for by pawl:alerts",
+            "scale  rollback_ready, attempt 1, ke/k\n    k says so",
+            "taken back by ke/back, waiting_approval: back says so",
+            "what to do next\n  pawl approve -n n ke/back",
+        ] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
     }
 }

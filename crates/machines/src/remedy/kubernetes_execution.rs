@@ -67,6 +67,7 @@ mod waiting;
 mod wakes;
 
 use super::identity::{self, Verified};
+pub(super) use job::KEPT_SECONDS;
 use job::Run;
 use locking::Locks;
 use report::Report;
@@ -84,6 +85,35 @@ pub struct KubernetesExecutions {
     pub executor: Executor,
     /// Namespaces whose objects no action touches. Pawl's own two are protected whatever stands here.
     pub protected_namespaces: Vec<String>,
+    pub guards: Guards,
+}
+
+/// Guards that can be taken away in a simulation, to see that the simulation notices. All are on by default, and nothing
+/// but a simulation turns one off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guards {
+    /// An approval counts for exactly what it names.
+    pub approval_digest: bool,
+    /// Nobody approves what they ask for.
+    pub not_self: bool,
+    /// The undo is stored before there is a Job (I4).
+    pub undo_first: bool,
+    /// A Job is let go only once its UID is recorded.
+    pub recorded_first: bool,
+    /// A rollback is refused where the target changed since.
+    pub freshness: bool,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            approval_digest: true,
+            not_self: true,
+            undo_first: true,
+            recorded_first: true,
+            freshness: true,
+        }
+    }
 }
 
 impl Default for KubernetesExecutions {
@@ -92,6 +122,7 @@ impl Default for KubernetesExecutions {
             system_namespace: SYSTEM_NAMESPACE.to_owned(),
             executor: Executor::default(),
             protected_namespaces: PROTECTED_NAMESPACES.map(str::to_owned).to_vec(),
+            guards: Guards::default(),
         }
     }
 }
@@ -119,8 +150,8 @@ pub struct Observed {
     jobs: Vec<Run>,
     /// The Pods of that Job, or of the one that was recorded.
     pods: Vec<Arc<Object>>,
-    /// Whether the Secret with the Job's input is there.
-    input: bool,
+    /// The Secrets that were made for it: its Jobs' inputs, and its undo.
+    secrets: Vec<Arc<Object>>,
     locks: Locks,
     /// How many actions are being carried out, beside this one.
     concurrent: usize,
@@ -130,6 +161,7 @@ pub struct Observed {
     rollbacks: Vec<Arc<Object>>,
     refusals: Vec<Refusal>,
     answers: Arc<Answers>,
+    guards: Guards,
 }
 
 impl Machine for KubernetesExecutions {
@@ -143,7 +175,7 @@ impl Machine for KubernetesExecutions {
             primary: Primary::One(kubernetes_execution::KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::other(kubernetes_execution::KIND, wakes::of_what_it_takes_back).by_labels(&[
+                Watch::other(kubernetes_execution::KIND, wakes::of_another).by_labels(&[
                     TARGET_HASH,
                     WAITS_FOR,
                     labels::ROLLBACK_OF,
@@ -156,7 +188,7 @@ impl Machine for KubernetesExecutions {
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
                 Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target).by_labels(&[POLICY]),
                 freeze::watch(wakes::of_a_freeze),
-                Watch::other(SECRET, wakes::of_the_target).metadata_only(),
+                Watch::other(SECRET, wakes::of_a_secret).by_labels(&[OWNER_UID]).metadata_only(),
                 Watch::other(DEPLOYMENT, wakes::of_the_target).metadata_only(),
                 Watch::other(REPLICA_SET, |_, _| Vec::new()).metadata_only(),
                 Watch::other(STATEFUL_SET, wakes::of_the_target).metadata_only(),
@@ -207,13 +239,14 @@ impl Machine for KubernetesExecutions {
             approval_timeout: approval_timeout(view, &me, execution),
             pods: uid.map(|uid| view.owned(&POD, &uid)).unwrap_or_default(),
             jobs: view.labelled(&JOB, OWNER_UID, me.uid()).into_iter().map(Run::read).collect(),
-            input: view.get(&SECRET, &job::input_key(&key)).is_some(),
+            secrets: view.labelled(&SECRET, OWNER_UID, me.uid()),
             locks: Locks::observe(view, &self.system_namespace, &me, known),
             concurrent: concurrent(view, &me),
             undone: rollback::undone(view, &me),
             rollbacks: rollback::of(view, &me),
             refusals: input.refusals.to_vec(),
             answers: Arc::clone(input.answers),
+            guards: self.guards,
             execution: Arc::clone(execution),
             order,
             wish,

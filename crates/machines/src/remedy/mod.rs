@@ -13,6 +13,7 @@ mod power;
 pub mod remediation_playbook;
 pub mod remediation_request;
 pub mod safety;
+mod strays;
 #[cfg(test)]
 mod testing;
 pub mod workflow_execution;
@@ -37,15 +38,17 @@ pub fn machines_with(
     minimum_cooldown: meta::Duration,
 ) -> Vec<AnyMachine> {
     let system_namespace = actions.system_namespace.clone();
+    let strays = strays::machines(&actions.executor.namespace);
     let executions = workflow_execution::WorkflowExecutions {
         system_namespace: system_namespace.clone(),
         minimum_cooldown,
     };
     let requests = remediation_request::RemediationRequests { system_namespace };
-    vec![
+    let own = [
         AnyMachine::new(executions),
         AnyMachine::new(actions),
         AnyMachine::new(requests),
         AnyMachine::new(remediation_playbook::RemediationPlaybooks),
-    ]
+    ];
+    own.into_iter().chain(strays).collect()
 }

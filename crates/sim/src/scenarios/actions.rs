@@ -1,17 +1,14 @@
 //! The remedy door's actions: approvals that race with what they are about, undos, and rollbacks.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, JOB, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT};
+use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, JOB, NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use pawl_api::meta::{Kind, Phase as _};
-use pawl_api::pawl::labels::{OWNER_UID, POLICY};
+use pawl_api::pawl::labels::POLICY;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, approval};
-use pawl_api::remedy::kubernetes_execution::{self, undo_name};
+use pawl_api::remedy::kubernetes_execution;
 use pawl_api::remedy::{
-    EXECUTOR_NAMESPACE, KubernetesExecution, KubernetesExecutionPhase, annotations, remediation_request,
+    Action, EXECUTOR_NAMESPACE, KubernetesExecution, KubernetesExecutionPhase, SERVICE_ACCOUNT_PREFIX,
+    remediation_request,
 };
-use pawl_apiserver::ChangeType;
-use pawl_machines::lock::{self, Lock};
 use pawl_machines::object::Object;
 use pawl_machines::remedy::identity;
 use pawl_machines::remedy::kubernetes_execution::rollback;
@@ -19,9 +16,13 @@ use serde_json::{Map, Value, json};
 
 use super::home;
 use super::remedy::{machines, merge};
-use crate::ground::{Ground, Happened};
-use crate::oracle;
+use crate::ground::Ground;
 use crate::scenario::{Deed, Scenario, phase_is};
+
+mod safe;
+mod troubles;
+
+use safe::safe;
 
 const EXECUTION: Kind = kubernetes_execution::KIND;
 const REQUEST: Kind = remediation_request::KIND;
@@ -33,6 +34,7 @@ pub(super) fn all() -> Vec<Scenario> {
     let mut all = alone();
     all.extend(approved());
     all.extend(requests());
+    all.extend(troubles::all());
     all
 }
 
@@ -252,15 +254,18 @@ impl<const N: usize> ConcatDeeds for [Vec<Deed>; N] {
 /// What must be there before anything is done: namespaces, accounts, who checks approvers, and a target.
 fn stage() -> Vec<Deed> {
     let executor = Deed::create(NAMESPACE, json!({"metadata": {"name": EXECUTOR_NAMESPACE}}));
-    let name =
-        pawl_api::remedy::Action::ScaleDeployment.service_account(pawl_api::remedy::SERVICE_ACCOUNT_PREFIX);
-    let account =
-        Deed::create(SERVICE_ACCOUNT, json!({"metadata": {"name": name, "namespace": EXECUTOR_NAMESPACE}}));
+    let account = account(Action::ScaleDeployment);
     let checks = identity::manifests(&[SOMEBODY.to_owned()], &json!({})).into_iter().map(|manifest| {
         let policy = manifest.get("kind").and_then(Value::as_str) == Some(&identity::POLICY.kind);
         Deed::create(if policy { identity::POLICY } else { identity::BINDING }, manifest)
     });
     [home(), executor, account].into_iter().chain(checks).chain([deployment("web")]).collect()
+}
+
+/// As whom an action is carried out.
+fn account(action: Action) -> Deed {
+    let name = action.service_account(SERVICE_ACCOUNT_PREFIX);
+    Deed::create(SERVICE_ACCOUNT, json!({"metadata": {"name": name, "namespace": EXECUTOR_NAMESPACE}}))
 }
 
 fn deployment(name: &str) -> Deed {
@@ -361,103 +366,4 @@ fn request_is(ground: &Ground, phase: &str) -> Result<(), String> {
     let status = ground.get(&REQUEST, "default", "r").map(|one| one.status().clone()).unwrap_or_default();
     let found = status.get("overallPhase").and_then(Value::as_str);
     if found == Some(phase) { Ok(()) } else { Err(format!("the request is not {phase}: {status}")) }
-}
-
-/// What holds whatever happens: nothing is let go without a valid approval where one is required, nothing is done twice, the
-/// undo is stored and named before anything is changed, never two act on a target, and no lock is left.
-fn safe(ground: &Ground) -> Result<(), String> {
-    let mut past = Past::default();
-    for happened in &ground.history {
-        past.take(happened)?;
-    }
-    if let Some((uid, jobs)) = past.let_go.iter().find(|(_, jobs)| jobs.len() > 1) {
-        return Err(format!("{uid} was carried out by {jobs:?}"));
-    }
-    let held = ground.all(&LEASE).filter(|lease| lock::target_hash(lease).is_some());
-    match held.filter(|lease| lock::read(Some(lease)) != Lock::Free).count() {
-        0 => Ok(()),
-        held => Err(format!("{held} locks are left")),
-    }
-}
-
-/// What was so at a moment of the history.
-#[derive(Default)]
-struct Past {
-    executions: BTreeMap<String, Value>,
-    approvals: Vec<Value>,
-    undos: BTreeSet<String>,
-    /// Per execution, the Jobs that were let go, ever.
-    let_go: BTreeMap<String, BTreeSet<String>>,
-    /// Who has changed a Deployment last.
-    changed_by: BTreeMap<String, String>,
-}
-
-impl Past {
-    fn take(&mut self, Happened { what, object, .. }: &Happened) -> Result<(), String> {
-        let gone = *what == ChangeType::Deleted;
-        let kind = object.kind();
-        if *kind == EXECUTION {
-            self.executions.insert(object.uid().to_owned(), object.raw().clone());
-        } else if *kind == approval::KIND {
-            self.approvals.push(object.raw().clone());
-        } else if *kind == SECRET && object.name().starts_with("pawl-undo-") {
-            if gone {
-                self.undos.remove(object.name());
-            } else {
-                self.undos.insert(object.name().to_owned());
-            }
-        } else if *kind == JOB && !gone && oracle::has_run(object) {
-            if let Some(owner) = object.label(OWNER_UID) {
-                let first = self.let_go.entry(owner.to_owned()).or_default().insert(object.uid().to_owned());
-                if first {
-                    self.may_go(owner)?;
-                }
-            }
-        } else if *kind == DEPLOYMENT && !gone {
-            return self.change(object);
-        }
-        Ok(())
-    }
-
-    /// A Job was let go just now.
-    fn may_go(&self, uid: &str) -> Result<(), String> {
-        let Some(execution) = self.executions.get(uid) else { return Err(format!("a Job of nobody: {uid}")) };
-        self.is_undoable(uid, execution)?;
-        let required = execution.pointer("/status/validationResults/policyValidation/requiredApproval");
-        if required != Some(&Value::Bool(true)) {
-            return Ok(());
-        }
-        let digest = execution.get("status").map(digest_of);
-        let valid = |one: &Value| {
-            one.pointer("/spec/digest").and_then(Value::as_str) == digest
-                && one.pointer("/spec/decision").and_then(Value::as_str) == Some("approve")
-                && one.pointer("/spec/approver/username") != execution.pointer("/spec/requestedBy")
-        };
-        if self.approvals.iter().any(valid) {
-            Ok(())
-        } else {
-            Err(format!("{uid} was let go without a valid approval of {digest:?}"))
-        }
-    }
-
-    /// Its undo is stored, and its status names it (I4).
-    fn is_undoable(&self, uid: &str, execution: &Value) -> Result<(), String> {
-        let named = execution.pointer("/status/rollbackInformation/undoRef/name").and_then(Value::as_str);
-        let stored = self.undos.contains(&undo_name(uid));
-        if stored && named == Some(undo_name(uid).as_str()) {
-            Ok(())
-        } else {
-            Err(format!("{uid} went on with its undo stored: {stored}, named: {named:?}"))
-        }
-    }
-
-    fn change(&mut self, deployment: &Object) -> Result<(), String> {
-        let Some(by) = deployment.annotation(annotations::CHANGED_BY) else { return Ok(()) };
-        let before = self.changed_by.insert(deployment.uid().to_owned(), by.to_owned());
-        if before.as_deref() == Some(by) {
-            return Ok(());
-        }
-        let Some(execution) = self.executions.get(by) else { return Err(format!("changed by nobody: {by}")) };
-        self.is_undoable(by, execution)
-    }
 }

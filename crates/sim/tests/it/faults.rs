@@ -11,14 +11,9 @@ const HUB_SEEDS: u64 = 10;
 const OUTER_SEEDS: u64 = 6;
 const OUTER_HUB_SEEDS: u64 = 1;
 
-/// Worlds of actions that do not hold yet, each with the seed that shows it: a held Job that a stalled replica makes
-/// after its execution is gone stays (action-delete 7); after a clock jump past `lockTimeout` a rollback leaves its lock
-/// (action-rollback 46) or is given up (action-request-fails 46). `pawl sim` runs them.
-const OPEN: [&str; 3] = ["action-delete", "action-rollback", "action-request-fails"];
-
 fn check(simulator: Simulator, seeds: u64, of_hubs: u64) {
     let mut failures = Vec::new();
-    for scenario in scenarios::all().into_iter().filter(|scenario| !OPEN.contains(&scenario.name)) {
+    for scenario in scenarios::all() {
         let seeds = if scenario.github.is_some() { of_hubs } else { seeds };
         let report = campaign::seeds(simulator, &scenario, 1..=seeds, Guards::default(), false);
         if let Some(failure) = report.failure {

@@ -83,3 +83,23 @@ fn an_execution_that_has_ended_meanwhile_is_not_told_to_stop() {
 fn a_request_that_is_over_still_tells_how_what_it_cancelled_ended() {
     keeps(Simulator::Inner, "remedy-request-late", 27);
 }
+
+#[test]
+fn what_a_stalled_replica_makes_for_an_action_that_is_gone_is_taken_away() {
+    keeps(Simulator::Inner, "action-delete", 7);
+}
+
+#[test]
+fn an_action_whose_job_was_held_for_long_is_not_stopped_as_soon_as_it_goes_and_leaves_no_lock() {
+    keeps(Simulator::Inner, "action-rollback", 46);
+}
+
+#[test]
+fn an_automatic_rollback_outlives_a_clock_that_jumps() {
+    keeps(Simulator::Inner, "action-request-fails", 46);
+}
+
+#[test]
+fn a_rollback_whose_first_word_was_lost_is_still_told_of() {
+    keeps(Simulator::Inner, "action-request-fails", 138);
+}

@@ -27,8 +27,8 @@ pub use self::manifests::out;
 use self::manifests::{Config, MAIN};
 use super::deploy_item::{Come, Observed, Work};
 use super::item_job::Flow;
+use crate::cluster::job::followed::is_finished;
 use crate::git::job_template;
-use crate::lock::reaper::is_finished;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Part, Propagation, Step, Waiting};
 use crate::view::View;
@@ -301,7 +301,7 @@ fn exit(pods: &[Arc<Object>]) -> Option<String> {
 }
 
 fn is_over(job: &Arc<Object>) -> bool {
-    job.parse::<Job>().is_ok_and(|job| is_finished(&job))
+    job.parse::<Job>().is_ok_and(|job| job.status.as_ref().is_some_and(is_finished))
 }
 
 fn stop(job: &Arc<Object>) -> Step {

@@ -55,10 +55,7 @@ fn look(case: &mut Case, dice: usize) {
         .machines
         .iter()
         .enumerate()
-        .filter_map(|(at, machine)| match &machine.description().primary {
-            crate::machine::Primary::One(kind) => Some((at, kind.clone())),
-            crate::machine::Primary::Every => None,
-        })
+        .filter_map(|(at, machine)| Some((at, machine.description().primary.kind()?.clone())))
         .flat_map(|(at, kind)| {
             let all = case.cluster.world.list(&kind, None);
             all.into_iter().map(move |object| (at, kind.clone(), object.key())).collect::<Vec<_>>()

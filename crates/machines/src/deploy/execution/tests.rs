@@ -532,11 +532,7 @@ fn crash_after(requests: usize) -> Cluster {
             let before = case.mark();
             let mut acted = false;
             for machine in case.machines.clone() {
-                let kinds = match &machine.description().primary {
-                    Primary::One(kind) => vec![kind.clone()],
-                    Primary::Every => continue,
-                };
-                for kind in kinds {
+                if let Some(kind) = machine.description().primary.kind().cloned() {
                     for object in case.cluster.world.list(&kind, None) {
                         let Some(object) = case.cluster.world.get(&kind, &object.key()) else { continue };
                         let plan = case.cluster.plan(&machine, &object);

@@ -1,11 +1,28 @@
 //! Whose change concerns which Branch? Few others' changes do, so that what happens to one costs what it has.
 
 use pawl_api::git::branch::{KIND, ResultState};
-use pawl_api::git::{Branch, WorkflowTemplate, annotations, labels};
+use pawl_api::git::{Branch, Workflow, WorkflowTemplate, annotations, labels, workflow};
+use pawl_api::meta::Phase as _;
 
 use super::others_at;
 use crate::object::{Key, Object};
 use crate::view::View;
+
+/// What a Workflow does on its way does not concern its Branch: that it is there, that somebody wants it again, and its end
+/// do.
+pub(super) fn of_a_workflow_that_counts(object: &Object, view: &dyn View) -> Vec<Key> {
+    let Some(owner) = object.controller().filter(|owner| owner.kind == KIND.kind) else { return vec![] };
+    let on_its_way = |workflow: &Workflow| {
+        let phase = workflow.status.as_ref().and_then(|status| status.phase);
+        phase.is_some_and(|phase| !phase.is_terminal())
+    };
+    let is_there = view.get(&workflow::KIND, &object.key()).is_some_and(|now| now.uid() == object.uid());
+    let quiet = is_there && !object.is_deleting() && object.annotation(annotations::RERUN).is_none();
+    if quiet && object.parse::<Workflow>().is_ok_and(|workflow| on_its_way(&workflow)) {
+        return vec![];
+    }
+    vec![Key::new(object.namespace(), &owner.name)]
+}
 
 pub(super) fn at_the_same_commit(changed: &Object, view: &dyn View) -> Vec<Key> {
     let Some(sha) = changed.label(labels::SHA) else { return vec![] };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use pawl_api::git::{WorkflowPhase, WorkflowStatus, finalizers};
 use pawl_api::meta::Reason;
 
@@ -12,9 +11,9 @@ use super::report::Report;
 use super::telling::{self, Told};
 use super::{Observed, is_held, later, stop};
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::Followed;
 use crate::failure::Failure;
 use crate::git::check_run;
-use crate::lock::reaper::is_finished;
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step, Waiting};
 
@@ -81,7 +80,7 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
 pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = ours(observed).filter(|(_, job)| !is_finished(job) && observed.guards.finalizer_order);
+    let going = ours(observed).filter(|(_, job)| !job.is_finished() && observed.guards.finalizer_order);
     if let Some((job, _)) = going.filter(|_| now < limit) {
         return stop_and_wait(observed, report, job).wake_at(limit);
     }
@@ -145,12 +144,12 @@ fn untold(problem: &str) -> Note {
     Note::warning(Reason::CleanupIncomplete, message)
 }
 
-fn ours(observed: &Observed) -> Option<&(Arc<Object>, Arc<Job>)> {
+fn ours(observed: &Observed) -> Option<&(Arc<Object>, Arc<Followed>)> {
     observed.job.as_ref().filter(|(job, _)| observed.is_ours(job))
 }
 
 /// A Job that was made for this Workflow, never started, and is not the one that was recorded.
-fn stray(observed: &Observed) -> Option<&(Arc<Object>, Arc<Job>)> {
+fn stray(observed: &Observed) -> Option<&(Arc<Object>, Arc<Followed>)> {
     let made = observed.workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
     let recorded = made.map(|made| made.uid.as_str());
     ours(observed).filter(|(job, _)| is_held(job) && !job.is_deleting() && recorded != Some(job.uid()))

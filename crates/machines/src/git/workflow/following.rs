@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use pawl_api::git::WorkflowPhase;
 use pawl_api::meta::Reason;
 
+use crate::cluster::job::followed::Followed;
 use crate::git::check_run::{Container, between};
 use crate::object::Object;
 
 /// Conditions first: a Job that failed once and tries again has not failed.
-pub(super) fn phase_of(job: &Job) -> (WorkflowPhase, Reason, String) {
+pub(super) fn phase_of(job: &Followed) -> (WorkflowPhase, Reason, String) {
     let status = job.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let holds = |type_: &str| conditions.iter().find(|one| one.type_ == type_ && one.status == "True");
@@ -37,14 +36,6 @@ pub(super) fn phase_of(job: &Job) -> (WorkflowPhase, Reason, String) {
         return (WorkflowPhase::Running, Reason::Running, "the Job is running".to_owned());
     }
     (WorkflowPhase::Pending, Reason::Pending, "the Job has no running Pod".to_owned())
-}
-
-/// When a Job was over, as it says itself.
-pub(crate) fn ended_at(job: &Job) -> Option<Timestamp> {
-    let status = job.status.as_ref()?;
-    let failed = status.conditions.iter().flatten().find(|one| one.type_ == "Failed" && one.status == "True");
-    let at = status.completion_time.as_ref().or_else(|| failed?.last_transition_time.as_ref());
-    at.map(|at| at.0)
 }
 
 /// What a kubelet says of a container that it cannot get to run.

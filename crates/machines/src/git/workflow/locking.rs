@@ -30,7 +30,8 @@ pub(super) struct Locks {
     leases: BTreeMap<Key, Arc<Object>>,
     /// The Leases that name this Workflow, whatever its targets are by now.
     held: Vec<Arc<Object>>,
-    /// How many other Workflows of the Repository hold locks, or have a Job that was made and not let go.
+    /// How many other Workflows of the Repository hold locks, or have a Job that was made and not let go. Only who is not
+    /// let go itself counts them: for all others this is zero.
     pub(super) others: usize,
     /// How many of them hold locks.
     pub(super) others_running: usize,
@@ -65,24 +66,36 @@ impl Locks {
         branch: Option<&BranchSpec>,
         template: Option<&Object>,
         repository: Option<&Arc<Object>>,
+        counts: bool,
     ) -> Self {
         let held = lock::held_by(view, me.uid());
         let targets = branch.map_or(Ok(vec![]), |branch| targets(me, spec, branch, template, repository));
         let keys = targets.iter().flatten().map(|target| lock::key(system_namespace, target));
         let leases = keys.filter_map(|key| Some((key.clone(), view.get(&LEASE, &key)?))).collect();
-        let of_repository = repository
-            .map(|repository| view.labelled(&LEASE, labels::REPO_UID, repository.uid()))
-            .unwrap_or_default();
-        let mine = held.iter().filter_map(revision).min().unwrap_or(u64::MAX);
-        let holders = |before: u64| {
-            let others = of_repository.iter().filter(|lease| revision(lease).is_none_or(|at| at < before));
-            let units: BTreeSet<&str> = others.filter_map(|lease| lease.label(UNIT)).collect();
-            units.into_iter().filter(|unit| *unit != me.uid()).count()
-        };
-        let (others_running, others_before) = (holders(u64::MAX), holders(mine));
-        let occupied = repository.map(|repository| occupied(view, repository.uid())).unwrap_or_default();
-        let others = occupied.into_iter().filter(|unit| unit != me.uid()).count();
-        Self { targets, leases, held, others, others_running, others_before }
+        let mut locks = Self { targets, leases, held, others: 0, others_running: 0, others_before: 0 };
+        if let Some(repository) = repository.filter(|_| counts) {
+            locks.count(view, me, repository.uid());
+        }
+        locks
+    }
+
+    /// Who else has one of the Repository's places.
+    fn count(&mut self, view: &dyn View, me: &Object, repository_uid: &str) {
+        let leases = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
+        let jobs = view.labelled(&JOB, HELD_FOR, repository_uid);
+        let mine = self.held.iter().filter_map(revision).min().unwrap_or(u64::MAX);
+        let (mut running, mut before) = (BTreeSet::new(), BTreeSet::new());
+        for lease in &leases {
+            let Some(unit) = lease.label(UNIT).filter(|unit| *unit != me.uid()) else { continue };
+            running.insert(unit);
+            if revision(lease).is_none_or(|at| at < mine) {
+                before.insert(unit);
+            }
+        }
+        (self.others_running, self.others_before) = (running.len(), before.len());
+        let starting = jobs.iter().filter_map(|job| job.controller()).map(|owner| owner.uid.as_str());
+        running.extend(starting.filter(|unit| *unit != me.uid()));
+        self.others = running.len();
     }
 
     /// What it acts on, normalized.
@@ -136,7 +149,7 @@ impl Locks {
         let free = self.held.iter().map(lock::free);
         match &observed.job {
             Some((object, job)) if observed.is_ours(object) => {
-                if lock::reaper::is_finished(job) {
+                if job.is_finished() {
                     free.collect()
                 } else {
                     Vec::new()

@@ -180,7 +180,7 @@ impl Teller<'_> {
             CheckState::Queued | CheckState::InProgress => Vec::new(),
         };
         let story = self.story(status, state, &containers, log);
-        let over = state.conclusion().and(job.as_ref()).and_then(|(_, job)| following::ended_at(job));
+        let over = state.conclusion().and(job.as_ref()).and_then(|(_, job)| job.ended_at());
         CheckRun {
             sha: workflow.spec.sha.clone(),
             name: self.name.clone(),

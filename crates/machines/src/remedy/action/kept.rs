@@ -3,11 +3,13 @@
 //! It stands in an immutable Secret in the executor namespace: values may be secret. The status has its name, its SHA-256
 //! and what may be shown.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pawl_api::meta::{names, text};
 use pawl_api::remedy::kubernetes_execution::{UndoRef, undo_name};
-use pawl_api::remedy::{Action, AffectedResource, RollbackInformation};
+use pawl_api::remedy::{Action, AffectedResource, RollbackInformation, annotations};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::course::Style;
 use super::definition::{Before, Facts};
@@ -186,6 +188,20 @@ impl Kept {
     }
 }
 
+/// The Secret that keeps these bytes for an order. It is never changed.
+pub fn manifest(order: &Order, secret: &Key, bytes: &[u8]) -> Value {
+    let mut marks = order.marks();
+    marks.insert("app.kubernetes.io/managed-by".to_owned(), "pawl".into());
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+        "metadata": {
+            "name": secret.name, "namespace": secret.namespace, "labels": marks,
+            "annotations": {annotations::EXECUTION: order.execution.to_string()},
+        },
+        "data": {KEY: STANDARD.encode(bytes)},
+    })
+}
+
 /// What a target is, in the words of a status: in `before`, whichever time it is.
 pub fn describe(facts: &Facts, before: &Before) -> AffectedResource {
     AffectedResource {
@@ -219,7 +235,6 @@ mod tests {
     use super::super::testing::order;
     use super::*;
     use pawl_api::k8s::DEPLOYMENT;
-    use serde_json::json;
 
     fn before(replicas: i64) -> Before {
         Before {

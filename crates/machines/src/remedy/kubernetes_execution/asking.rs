@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Observed;
 use crate::failure::{Category, Failure};
+use crate::freeze::Standing;
 use crate::object::{Key, Object};
 use crate::outside::{self, Reply};
 use crate::remedy::action::{self, Access, Ask, Captured, Looked, Order};
@@ -168,9 +169,18 @@ impl Observed {
                 "dryRun": spec.dry_run},
             "dryRun": tried,
             "cluster": cluster,
+            "freezes": self.overridden_freezes(now),
             "time": {"now": format!("{minute:.0}")},
         });
         input.to_string().into()
+    }
+
+    /// The Freezes that hold although somebody overrode them: policy may ask for more then.
+    fn overridden_freezes(&self, now: Timestamp) -> Vec<String> {
+        match self.freezes.standing(now) {
+            Standing::Overridden { hold, .. } => hold.freezes,
+            Standing::Unselected | Standing::Free { .. } | Standing::Frozen(_) => Vec::new(),
+        }
     }
 
     fn condition_input(&self, looked: &Looked) -> Arc<str> {

@@ -10,6 +10,7 @@ use super::executing::{failed, stopped};
 use super::job::{self, Run};
 use super::report::{No, Report};
 use super::{later, rollback};
+use crate::object::Object;
 use crate::plan::{Note, Plan, Step, Waiting};
 
 /// How long a deleted execution waits for its Job to end (I5): ten times what a Pod gets to end in by default, and more.
@@ -17,41 +18,62 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
 
 /// It stays over, whatever becomes of its Job (I2). What it no longer needs goes; an offer of a rollback ends some day.
 pub(super) fn finished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let steps = tidied(&report);
+    let mut steps = tidied(&report);
+    if report.observed.locks.holds_some() {
+        let release = report.release();
+        if release.is_empty() {
+            // It was asked to stop when this ended; where that was lost, it is asked again.
+            let going = report.observed.ours().filter(|run| !run.is_over() && !is_stray(&report, run));
+            steps.extend(going.and_then(Run::stop));
+            return Plan { steps, ..Plan::rest() };
+        }
+        steps.extend(release);
+        let note = Note::normal(Reason::LockReleased, format!("{} is free", report.target()));
+        return Plan { steps, ..Plan::rest() }.note(note);
+    }
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
-    }
-    if report.observed.locks.holds_some() {
-        let steps = report.release();
-        if !steps.is_empty() {
-            let note = Note::normal(Reason::LockReleased, format!("{} is free", report.target()));
-            return Plan { steps, ..Plan::rest() }.note(note);
-        }
-        // It was asked to stop when this ended; where that was lost, it is asked again.
-        let stop = report.observed.ours().filter(|run| !run.is_over()).and_then(Run::stop);
-        return Plan { steps: stop.into_iter().collect(), ..Plan::rest() };
     }
     linked(report)
 }
 
-/// Jobs that a process made after all was over, and never let go; Jobs whose result is recorded; their input.
+/// Jobs that a process made after all was over, and never let go; Jobs whose result is recorded; and the Secrets that
+/// nobody needs any more, some of which may also have been made too late.
 fn tidied(report: &Report<'_>) -> Vec<Step> {
     let observed = report.observed;
-    let recorded = super::recorded_uid(Some(&report.status));
     let mut steps = Vec::new();
     for run in &observed.jobs {
-        let stray = run.is_held() && !run.object().is_deleting() && recorded != Some(run.object().uid());
-        if stray {
+        if is_stray(report, run) {
             steps.push(run.remove());
         } else if run.is_over() {
             steps.extend(run.expire());
         }
     }
-    let going = observed.ours().is_some_and(|run| !run.is_over());
-    if observed.input && !going {
-        steps.push(job::forget_input(&report.run_reference().key));
-    }
+    let needless =
+        observed.secrets.iter().filter(|secret| !secret.is_deleting() && !is_needed(report, secret));
+    steps.extend(needless.map(|secret| job::delete_secret(secret.reference())));
     steps
+}
+
+/// Whether a Job was made for this execution, never let go, and is not the one that was recorded.
+fn is_stray(report: &Report<'_>, run: &Run) -> bool {
+    let recorded = super::recorded_uid(Some(&report.status));
+    run.is_held() && !run.object().is_deleting() && recorded != Some(run.object().uid())
+}
+
+/// Whether a Secret of an execution that is over is still of use: an input to its Job, an undo to whoever takes it back.
+fn is_needed(report: &Report<'_>, secret: &Object) -> bool {
+    let going = |run: &&Run| !run.is_over() && !is_stray(report, run);
+    let mut jobs = report.observed.jobs.iter().filter(going);
+    if secret.key() == report.settings.executor.undo_secret(report.observed.me.uid()) {
+        let offered = report.status.rollback_information.as_ref().is_some_and(|offer| offer.available);
+        return offered || jobs.next().is_some();
+    }
+    match job::job_of_input(secret) {
+        Some(name) => jobs.any(|run| run.object().name() == name),
+        // Nobody knows what it is for.
+        None => true,
+    }
 }
 
 /// Knows of whoever takes it back, and ends its own offer when that is done, or when nobody wants it any more.
@@ -105,7 +127,7 @@ fn completes(mut report: Report<'_>, why: &str) -> Plan<KubernetesExecutionStatu
     report.says(KubernetesExecutionPhase::Completed, Reason::Completed, why);
     let undo = report.settings.executor.undo_secret(report.observed.me.uid());
     let mut plan = report.plan().note(Note::normal(Reason::ExecutionCompletedPermanent, why));
-    plan.steps.push(job::delete_secret(undo));
+    plan.steps.push(job::delete_secret_of(undo));
     plan
 }
 
@@ -195,7 +217,7 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     if report.status.phase.is_some() {
         plan.steps.push(job::forget_input(&report.run_reference().key));
-        plan.steps.push(job::delete_secret(report.settings.executor.undo_secret(observed.me.uid())));
+        plan.steps.push(job::delete_secret_of(report.settings.executor.undo_secret(observed.me.uid())));
     }
     plan.then(Step::RemoveFinalizer(finalizers::KUBERNETES_EXECUTION.to_owned()))
 }

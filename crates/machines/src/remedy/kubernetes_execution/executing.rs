@@ -3,7 +3,7 @@
 //! ```text
 //! no Job     ─▶ lock ▸ all gates once more ▸ undo captured, named in the status ▸ input and Job made, held
 //! unrecorded ─▶ its UID is written into the status: from now on it is the one, and no other
-//! held       ─▶ its UID on the locks ▸ all gates once more ▸ let go
+//! held       ─▶ its UID on the locks ▸ its time begins ▸ all gates once more ▸ let go
 //! going      ─▶ followed by its watch to its end, or to the deadline, which stops it
 //! over       ─▶ what it says is recorded (`verifying` goes on), or it is tried again, where that is allowed
 //! ```
@@ -69,6 +69,7 @@ pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
             None => foreign(report, run),
         },
         (Some(run), Some(uid)) if uid != run.object().uid() => another(report, run),
+        (Some(run), None) if run.is_held() && !observed.guards.recorded_first => let_go(report, run),
         (Some(run), None) => begun(report, run),
         (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => let_go(report, run),
         (Some(run), Some(_)) => follow(report, run),
@@ -97,7 +98,7 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
-    if report.status.rollback_information.is_some() {
+    if report.status.rollback_information.is_some() || !observed.guards.undo_first {
         return make(&report);
     }
     match guard(&mut report) {
@@ -131,7 +132,7 @@ fn take(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionSta
 
 /// Somebody else holds a target.
 fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionStatus> {
-    let Busy { target, holder, steps } = busy;
+    let Busy { target, holder, until: by_then, steps } = busy;
     let message = format!("{target} is held by {holder}");
     let limit = later(report.now, report.observed.execution.spec.lock_timeout.get());
     let until = report.status.lock_deadline.get_or_insert(Time(limit)).0;
@@ -147,7 +148,7 @@ fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionSt
     report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.as_str()));
     report.says(KubernetesExecutionPhase::Executing, Reason::TargetLocked, &message);
     let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
-    let mut plan = report.plan().gate(gate).wake_at(until);
+    let mut plan = report.plan().gate(gate).wake_at(by_then.map_or(until, |at| at.min(until)));
     plan.steps = steps;
     plan.waiting(Waiting::Lock { target: target.to_string(), holder })
 }
@@ -208,7 +209,7 @@ fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionS
     if captured.digest != looked.digest {
         // It is of another moment than what the gates saw: of before a crash, or the target moves just now.
         let now = report.now;
-        return Plan::step(job::delete_secret(secret)).wake_at(now);
+        return Plan::step(job::delete_secret_of(secret)).wake_at(now);
     }
     report.status.rollback_information = Some(captured.information.clone());
     report.before(&captured.before);
@@ -227,7 +228,6 @@ fn make(report: &Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let key = report.run_reference().key;
     let steps = job::create(
         &report.settings.executor,
-        &observed.me,
         &observed.execution.spec,
         &observed.order,
         &key,
@@ -260,6 +260,10 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
                 return report.fails(failed(message));
             }
         };
+    if report.renews_its_time() {
+        // By compare and swap before it goes, so that nobody stops it for a time that has passed.
+        return report.plan();
+    }
     let captured = report.status.target_digest.clone();
     if let Err(stop) = assess::thawed(&mut report) {
         let undone = begins_anew(&mut report, run);
@@ -304,7 +308,7 @@ fn begins_anew(report: &mut Report<'_>, run: &Run) -> Vec<Step> {
     report.status.job_ref = None;
     report.status.execution_deadline = None;
     if !is_retry(report) {
-        steps.push(job::delete_secret(report.settings.executor.undo_secret(uid)));
+        steps.push(job::delete_secret_of(report.settings.executor.undo_secret(uid)));
         report.status.rollback_information = None;
         report.status.execution_results = None;
     }

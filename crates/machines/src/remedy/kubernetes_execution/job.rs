@@ -18,16 +18,18 @@ use pawl_api::remedy::{KubernetesExecutionSpec, annotations, labels};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::{ended_at, is_finished};
 use crate::git::job_template;
-use crate::git::workflow::following;
-use crate::lock::reaper::is_finished;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Part, Propagation, Step};
 use crate::remedy::action::executor::{CONTAINER, Executor};
 use crate::remedy::action::{Order, Report};
 
 /// How long a Job is kept after its result was recorded: as long as the seed keeps it, so that people can look at it.
-const KEPT_SECONDS: i64 = 300;
+pub(in crate::remedy) const KEPT_SECONDS: i64 = 300;
+
+/// What the name of an input adds to that of its Job.
+const INPUT: &str = "-in";
 
 /// What a cache shows under the name of an attempt's Job.
 #[derive(Clone, Debug)]
@@ -69,7 +71,7 @@ pub(super) fn key(executor_namespace: &str, uid: &str, attempt: i32) -> Key {
 
 /// Where its input is.
 pub(super) fn input_key(job: &Key) -> Key {
-    Key { namespace: job.namespace.clone(), name: format!("{}-in", job.name) }
+    Key { namespace: job.namespace.clone(), name: format!("{}{INPUT}", job.name) }
 }
 
 /// Whether a Pod may still do something.
@@ -101,7 +103,9 @@ impl Run {
         if self.is_held() {
             return Standing::Held;
         }
-        let Some(job) = self.job.as_ref().filter(|job| is_finished(job)) else { return Standing::Going };
+        let Some(job) = self.job.as_ref().filter(|job| job.status.as_ref().is_some_and(is_finished)) else {
+            return Standing::Going;
+        };
         let conditions =
             job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         match conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True") {
@@ -121,7 +125,7 @@ impl Run {
     }
 
     pub(super) fn ended_at(&self) -> Option<Timestamp> {
-        self.job.as_deref().and_then(following::ended_at)
+        ended_at(self.job.as_deref()?.status.as_ref()?)
     }
 
     /// Lets a held Job go; `None` when that was done before.
@@ -164,17 +168,15 @@ impl Run {
 /// Makes the input, and the Job, held.
 pub(super) fn create(
     executor: &Executor,
-    me: &Object,
     spec: &KubernetesExecutionSpec,
     order: &Order,
     key: &Key,
     timeout: std::time::Duration,
 ) -> Vec<Step> {
     let input = input_key(key);
-    let marks = marks(me, spec);
-    let execution =
-        json!({annotations::EXECUTION: format!("{}/{}", me.namespace().unwrap_or_default(), me.name())});
-    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into());
+    let marks = marks(order, spec);
+    let execution = json!({annotations::EXECUTION: order.execution.to_string()});
+    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), order.uid.clone())].into());
     let secret = json!({
         "metadata": {"name": input.name, "namespace": input.namespace, "labels": marks, "annotations": execution},
         "type": "Opaque", "immutable": true, "stringData": Executor::input(order),
@@ -198,14 +200,24 @@ pub(super) fn create(
     ]
 }
 
-/// Takes the input of a Job away, whichever has its name.
-pub(super) fn forget_input(job: &Key) -> Step {
-    delete_secret(input_key(job))
+/// The name of the Job that a Secret is the input of.
+pub(super) fn job_of_input(secret: &Object) -> Option<&str> {
+    secret.name().strip_suffix(INPUT)
 }
 
-pub(super) fn delete_secret(key: Key) -> Step {
+/// Takes the input of a Job away, whichever has its name.
+pub(super) fn forget_input(job: &Key) -> Step {
+    delete_secret_of(input_key(job))
+}
+
+/// Takes away whichever Secret has this name.
+pub(super) fn delete_secret_of(key: Key) -> Step {
+    delete_secret(Reference { kind: SECRET, key, uid: String::new() })
+}
+
+pub(super) fn delete_secret(target: Reference) -> Step {
     Step::Delete {
-        target: Reference { kind: SECRET, key, uid: String::new() },
+        target,
         resource_version: None,
         propagation: Propagation::Background,
         only_if_gone: vec![],
@@ -250,21 +262,10 @@ fn ending(pod: &str, ended: &ContainerStateTerminated) -> String {
     format!("container {CONTAINER} of Pod {pod} ended with {}{reason}", ended.exit_code)
 }
 
-fn marks(me: &Object, spec: &KubernetesExecutionSpec) -> Map<String, Value> {
-    let fit = |text: &str| Value::from(names::label_value(text));
-    let mut marks: Map<String, Value> = [
-        (labels::EXECUTION_ID, fit(me.name())),
-        (labels::ACTION, fit(spec.action.as_str())),
-        (owner::OWNER_KIND, fit(&me.kind().kind)),
-        (owner::OWNER_NAMESPACE, fit(me.namespace().unwrap_or_default())),
-        (owner::OWNER_NAME, fit(me.name())),
-        (owner::OWNER_UID, Value::from(me.uid())),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect();
+fn marks(order: &Order, spec: &KubernetesExecutionSpec) -> Map<String, Value> {
+    let mut marks = order.marks();
     if let Some(request) = &spec.remediation_request_ref {
-        marks.insert(labels::REMEDIATION_REQUEST.to_owned(), fit(&request.name));
+        marks.insert(labels::REMEDIATION_REQUEST.to_owned(), names::label_value(&request.name).into());
     }
     marks
 }

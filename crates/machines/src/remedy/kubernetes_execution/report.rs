@@ -225,15 +225,30 @@ impl<'a> Report<'a> {
             name: object.name().to_owned(),
             uid: Some(object.uid().to_owned()),
         });
-        let (now, deadline) = (self.now, later(later(self.now, self.timeout()), super::executing::GRACE));
-        self.status.execution_deadline = Some(Time(deadline));
+        self.begins_its_time();
         let results = self.results();
         results.job_name = Some(object.name().to_owned());
-        results.start_time = Some(Time(now));
         results.end_time = None;
         results.duration = None;
         results.error_message = String::new();
         condition::remove(&mut self.status.conditions, TARGET_LOCKED);
+    }
+
+    /// A Job's time is what it has from the moment it is let go: what it was held for is not taken from it. Says whether it
+    /// begins anew, for by now it would be over too soon.
+    pub(super) fn renews_its_time(&mut self) -> bool {
+        let needed = later(self.now, self.timeout());
+        let enough = self.status.execution_deadline.as_ref().is_some_and(|at| needed <= at.0);
+        if !enough {
+            self.begins_its_time();
+        }
+        !enough
+    }
+
+    fn begins_its_time(&mut self) {
+        let (now, deadline) = (self.now, later(later(self.now, self.timeout()), super::executing::GRACE));
+        self.status.execution_deadline = Some(Time(deadline));
+        self.results().start_time = Some(Time(now));
     }
 
     /// Where what is about to change stands, in the words of `before`.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use pawl_api::meta::{GateName, Phase as _, Reason};
 use pawl_api::remedy::kubernetes_execution::{self, ActionOutcome};
-use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, annotations, labels};
+use pawl_api::remedy::{
+    KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionSpec, annotations, labels,
+};
 use serde_json::{Map, Value, json};
 
 use super::Observed;
@@ -60,6 +62,13 @@ pub fn manifest(
         ("action".to_owned(), json!(action)),
         ("parameters".to_owned(), Value::Object(information.rollback_parameters.clone())),
     ]);
+    // Whoever gave the way there so much time and so many tries gives them to the way back.
+    let KubernetesExecutionSpec { timeout, lock_timeout, max_retries, .. } = &of.spec;
+    spec.extend([
+        ("lockTimeout".to_owned(), json!(lock_timeout)),
+        ("maxRetries".to_owned(), json!(max_retries)),
+    ]);
+    spec.extend(timeout.map(|timeout| ("timeout".to_owned(), json!(timeout))));
     if let Some(requested_by) = requested_by {
         spec.insert("requestedBy".to_owned(), json!(requested_by));
     }
@@ -138,7 +147,7 @@ pub(super) fn fresh(report: &Report<'_>) -> Result<(), Stop> {
     let Some(left) = left else {
         return Err(refused(format!("nobody looked at what {name} left behind: a person must")));
     };
-    if left == looked.digest {
+    if left == looked.digest || !observed.guards.freshness {
         return Ok(());
     }
     let affected = status.execution_results.map(|results| results.resources_affected).unwrap_or_default();

@@ -294,7 +294,9 @@ fn finishes(mut report: Report<'_>, partly: bool) -> Plan<KubernetesExecutionSta
         report.says(KubernetesExecutionPhase::Completed, Reason::Completed, &done);
         return report.ends(Note::normal(Reason::ExecutionCompletedPermanent, done));
     }
-    let message = format!("{done}; pawl rollback ke/{} takes it back", report.observed.me.name());
+    let me = &report.observed.me;
+    let place = me.namespace().unwrap_or_default();
+    let message = format!("{done}; pawl rollback -n {place} ke/{} takes it back", me.name());
     report.says(KubernetesExecutionPhase::RollbackReady, Reason::Completed, &message);
     report.ends(Note::normal(Reason::ExecutionCompleted, message))
 }

@@ -15,6 +15,7 @@ use super::{assess, later};
 use crate::plan::{Note, Plan};
 use crate::remedy::action::Looked;
 use crate::remedy::safety::Decision;
+use crate::story::counted;
 
 /// How often what no watch tells of (a policy that goes by the time of day) is asked again: a safety net, slow enough
 /// to cost nothing.
@@ -131,9 +132,10 @@ fn asks_for_approval(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> 
     } else {
         format!(" of {}", policy.approver_groups.join(", "))
     };
-    let name = report.observed.me.name();
-    let message =
-        format!("needs {need} approval(s){groups}: pawl approve ke/{name}, or pawl reject ke/{name}");
+    let me = &report.observed.me;
+    let what = format!("-n {} ke/{}", me.namespace().unwrap_or_default(), me.name());
+    let need = counted(need, "approval", "approvals");
+    let message = format!("needs {need}{groups}: pawl approve {what}, or pawl reject {what}");
     if report.status.approval_deadline.is_none() {
         report.status.approval_deadline = Some(Time(later(report.now, std::time::Duration::from_hours(1))));
     }

@@ -14,6 +14,7 @@ use pawl_api::remedy::annotations::{EXECUTION, ROLLBACK_OF};
 use pawl_api::remedy::kubernetes_execution::KIND;
 use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase};
 
+use super::locking::first_in_line;
 use crate::lock::{self, LEASE, Lock};
 use crate::object::{Key, Object};
 use crate::remedy::identity::APPROVER;
@@ -43,6 +44,14 @@ pub(super) fn of_the_pod(pod: &Object, view: &dyn View) -> Vec<Key> {
         keys.extend(about(view, &target));
     }
     keys
+}
+
+/// A Secret that was made for an execution, or is a target.
+pub(super) fn of_a_secret(secret: &Object, view: &dyn View) -> Vec<Key> {
+    match execution_of(secret) {
+        Some(execution) => vec![execution],
+        None => of_the_target(secret, view),
+    }
 }
 
 /// Anything that may be a target.
@@ -80,12 +89,14 @@ pub(super) fn of_the_approval(approval: &Object, _: &dyn View) -> Vec<Key> {
     named.map(|name| Key::new(approval.namespace(), &name)).into_iter().collect()
 }
 
-/// The one that an execution takes back.
-pub(super) fn of_what_it_takes_back(execution: &Object, _: &dyn View) -> Vec<Key> {
-    execution.annotation(ROLLBACK_OF).map(|name| Key::new(execution.namespace(), name)).into_iter().collect()
+/// The one that an execution takes back; and whoever is first in the line in which it stood.
+pub(super) fn of_another(execution: &Object, view: &dyn View) -> Vec<Key> {
+    let taken_back = execution.annotation(ROLLBACK_OF).map(|name| Key::new(execution.namespace(), name));
+    let first = execution.label(WAITS_FOR).and_then(|hash| first_in_line(view, hash));
+    taken_back.into_iter().chain(first.map(|first| first.who.key)).collect()
 }
 
-/// Who holds it; and when it is free, those who wait for it.
+/// Who holds it; and when it is free, the first who waits for it.
 pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
     let Some(hash) = lock::target_hash(lease) else { return Vec::new() };
     let mut keys: Vec<Key> = match lock::read_object(lease) {
@@ -93,9 +104,7 @@ pub(super) fn of_the_lock(lease: &Object, view: &dyn View) -> Vec<Key> {
         Lock::Held(_) | Lock::Free | Lock::Unreadable(_) => Vec::new(),
     };
     if lock::read(view.get(&LEASE, &lease.key()).as_ref()) == Lock::Free {
-        keys.extend(
-            view.labelled(&KIND, WAITS_FOR, hash).iter().filter(|one| !is_over(one)).map(|one| one.key()),
-        );
+        keys.extend(first_in_line(view, hash).map(|first| first.who.key));
     }
     keys
 }

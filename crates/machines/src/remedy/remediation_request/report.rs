@@ -200,6 +200,12 @@ impl<'a> Report<'a> {
 
     /// A step failed and nothing runs: what was done is taken back first, where that is asked for.
     fn takes_back(mut self, why: &str, review: bool) -> Plan<RemediationRequestStatus> {
+        // Also what was made in a look whose last word was lost is told of.
+        for rollback in &self.observed.rollbacks {
+            if let Some(object) = rollback.object() {
+                self.rolls_back(&rollback.step, object.name());
+            }
+        }
         match rollback::course(self.observed) {
             Course::Over => {
                 let undone: Vec<&str> = self

@@ -21,8 +21,9 @@ use crate::plan::{Adopt, Note, Part, Step};
 use crate::remedy::kubernetes_execution::rollback;
 use crate::view::View;
 
-/// The first, and the only one: what could not be taken back once is for a person to look at.
-const ATTEMPT: i32 = 1;
+/// How often a rollback that never got its turn is asked for: with the usual `lockTimeout` for half an hour, as long as a
+/// request usually lets one of its steps run. Whoever holds a target that long is for a person to look at.
+const MAX_ATTEMPTS: i32 = 3;
 
 /// A step that is to be taken back.
 #[derive(Debug)]
@@ -31,8 +32,10 @@ pub(super) struct Rollback {
     pub(super) step: String,
     /// What it did.
     of: Arc<KubernetesExecution>,
-    /// What takes it back, once there is one.
+    /// What takes it back, once there is one: the latest.
     child: Option<(Arc<Object>, Option<Arc<KubernetesExecution>>)>,
+    /// Which that is, from 1; 0 while there is none.
+    attempt: i32,
 }
 
 /// How far taking back is.
@@ -65,14 +68,32 @@ impl Rollback {
         self.child.as_ref().map(|(object, _)| object)
     }
 
-    /// What takes it back is called.
-    pub(super) fn name(&self) -> String {
+    /// What takes it back is called, the so-manieth time.
+    fn name(&self, attempt: i32) -> String {
         let meta = &self.of.metadata;
         rollback_name(
             meta.name.as_deref().unwrap_or_default(),
             meta.uid.as_deref().unwrap_or_default(),
-            ATTEMPT,
+            attempt,
         )
+    }
+
+    /// Finds the latest that takes it back. Only ours are there: whoever else does it gives it another name.
+    fn find(&mut self, view: &dyn View, me: &Object) {
+        for attempt in 1..=MAX_ATTEMPTS {
+            let found = view.get(&kubernetes_execution::KIND, &beside(me, &self.name(attempt)));
+            let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
+            let Some(object) = ours else { return };
+            self.attempt = attempt;
+            self.child = Some((Arc::clone(&object), object.parse().ok()));
+        }
+    }
+
+    /// Whether it ended before anything was done, for want of the target alone, and may be asked for once more.
+    fn is_worth_another(&self) -> bool {
+        let status = self.child.as_ref().and_then(|(_, typed)| typed.as_ref()?.status.as_ref());
+        let reason = status.and_then(|status| status.reason.as_deref());
+        reason == Some(Reason::LockTimeout.as_str()) && self.attempt < MAX_ATTEMPTS
     }
 
     fn phase(&self) -> Option<KubernetesExecutionPhase> {
@@ -101,10 +122,9 @@ pub(super) fn observe(
         .map(|(step, action)| {
             let ended =
                 action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
-            let mut rollback = Rollback { step: step.step.name.clone(), of: Arc::clone(action), child: None };
-            let found = view.get(&kubernetes_execution::KIND, &beside(me, &rollback.name()));
-            let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
-            rollback.child = ours.map(|object| (Arc::clone(&object), object.parse().ok()));
+            let step_name = step.step.name.clone();
+            let mut rollback = Rollback { step: step_name, of: Arc::clone(action), child: None, attempt: 0 };
+            rollback.find(view, me);
             // Times are of whole seconds: what depends on another came after it, whatever they say.
             let depth = depths.get(step.step.name.as_str()).copied().unwrap_or_default();
             ((ended, depth), rollback)
@@ -137,6 +157,9 @@ pub(super) fn course(observed: &Observed) -> Course {
         match rollback.phase() {
             _ if rollback.child.is_none() => return next(observed, rollback),
             Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {}
+            Some(KubernetesExecutionPhase::Failed) if rollback.is_worth_another() => {
+                return next(observed, rollback);
+            }
             Some(KubernetesExecutionPhase::Failed) => {
                 let status = rollback.child.as_ref().and_then(|(_, typed)| typed.as_ref()?.status.clone());
                 let why = status.and_then(|status| status.message).unwrap_or_default();
@@ -160,7 +183,8 @@ fn next(observed: &Observed, rollback: &Rollback) -> Course {
     let me = &observed.me;
     let more: Map<String, Value> = Map::from_iter([("remediationRequestRef".to_owned(), reference(me))]);
     let requested_by = observed.request.spec.requested_by.as_deref();
-    match rollback::manifest(&rollback.of, requested_by, ATTEMPT, more) {
+    let attempt = rollback.attempt.saturating_add(1);
+    match rollback::manifest(&rollback.of, requested_by, attempt, more) {
         Err(impossible) => Course::Stuck(format!("step {}: {impossible}", rollback.step)),
         Ok(mut manifest) => {
             if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -173,7 +197,11 @@ fn next(observed: &Observed, rollback: &Rollback) -> Course {
             }
             let adopt = Adopt::ControlledBy(me.uid().to_owned());
             let create = Step::Create { kind: kubernetes_execution::KIND, manifest, adopt };
-            Course::Next { create: Box::new(create), step: rollback.step.clone(), name: rollback.name() }
+            Course::Next {
+                create: Box::new(create),
+                step: rollback.step.clone(),
+                name: rollback.name(attempt),
+            }
         }
     }
 }

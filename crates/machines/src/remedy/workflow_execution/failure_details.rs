@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::{Duration, Reason, text};
@@ -12,6 +11,7 @@ use pawl_api::remedy::workflow_execution::{FailureDetails, WorkflowRef};
 use pawl_api::tekton::{PipelineRun, StepState, TaskRun};
 
 use super::run::Run;
+use crate::cluster::job::followed::Followed;
 use crate::git::workflow::following;
 use crate::object::Object;
 
@@ -280,7 +280,7 @@ fn says_forbidden(message: &str) -> bool {
     message.contains("is forbidden") || message.contains("Forbidden") || message.contains("forbidden:")
 }
 
-fn of_job(job: &Job, pods: &[Arc<Object>]) -> Option<Failure> {
+fn of_job(job: &Followed, pods: &[Arc<Object>]) -> Option<Failure> {
     let (reason, message) = failed(job)?;
     let message = message.unwrap_or_else(|| "the Job failed".to_owned());
     if reason == "DeadlineExceeded" {
@@ -333,7 +333,7 @@ pub(super) fn cannot_start(pods: &[Arc<Object>]) -> Option<Failure> {
     Some(Failure::plain(reason, problem, false))
 }
 
-fn failed(job: &Job) -> Option<(String, Option<String>)> {
+fn failed(job: &Followed) -> Option<(String, Option<String>)> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let failed = conditions.iter().find(|one| one.type_ == "Failed" && one.status == "True")?;
     let message = failed.message.clone().filter(|message| !message.is_empty());

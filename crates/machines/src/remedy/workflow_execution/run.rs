@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use pawl_api::git::workflow::HELD;
 use pawl_api::meta::{Kind, Target, names};
 use pawl_api::pawl::labels as owner;
@@ -20,9 +19,9 @@ use pawl_api::remedy::{WorkflowExecutionSpec, annotations, labels};
 use pawl_api::tekton::{self, PIPELINE_RUN, PipelineRun, TASK_RUN};
 use serde_json::{Map, Value, json};
 
+use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::git::job_template;
-use crate::lock::reaper::is_finished;
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Part, Propagation, Step};
 
@@ -36,7 +35,7 @@ const PIPELINE: &str = "workflow";
 #[derive(Clone, Debug)]
 pub(super) enum Run {
     Pipeline(Arc<Object>, Arc<PipelineRun>),
-    Job(Arc<Object>, Arc<Job>),
+    Job(Arc<Object>, Arc<Followed>),
     /// It does not have the shape of its kind, so nobody can say how it stands.
     Malformed(Arc<Object>),
 }
@@ -133,7 +132,7 @@ impl Run {
     pub(super) fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Self::Pipeline(_, run) => run.status.as_ref()?.completion_time.as_ref().map(|at| at.0),
-            Self::Job(_, job) => crate::git::workflow::following::ended_at(job),
+            Self::Job(_, job) => job.ended_at(),
             Self::Malformed(_) => None,
         }
     }
@@ -344,7 +343,7 @@ fn number_after(message: &str, before: &str) -> Option<i32> {
     digits.parse().ok()
 }
 
-fn of_job(job: &Job) -> Standing {
+fn of_job(job: &Followed) -> Standing {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let of = |type_: &str| conditions.iter().find(|one| one.type_ == type_ && one.status == "True");
     let summary = |status: &str, type_: &str, completed_tasks| PipelineRunSummary {
@@ -354,7 +353,7 @@ fn of_job(job: &Job) -> Standing {
         completed_tasks,
         total_tasks: 1,
     };
-    if !is_finished(job) {
+    if !job.is_finished() {
         return Standing::Going(summary("Unknown", "", 0));
     }
     if of("Complete").is_some() {

@@ -108,3 +108,60 @@ fn a_job_that_a_process_makes_after_all_is_over_is_taken_away_and_never_runs() {
     acts.settle();
     assert!(acts.jobs().is_empty());
 }
+
+/// What a port stores, or a process makes, for the execution `n/k`.
+fn kept_for_k(acts: &Acts, secret: &Key) -> Value {
+    let execution = acts.get("k");
+    let order = Order {
+        execution: key("k"),
+        uid: execution["metadata"]["uid"].as_str().unwrap().to_owned(),
+        action: pawl_api::remedy::Action::ScaleDeployment,
+        parameters: execution["spec"]["parameters"].to_string().into(),
+        undoes: None,
+    };
+    crate::remedy::action::kept::manifest(&order, secret, b"{}")
+}
+
+#[test]
+fn i4_an_undo_that_was_captured_too_late_goes_and_so_does_an_input() {
+    let mut acts = Acts::new();
+    acts.needs_approval(1, &[]);
+    acts.execution("k", json!({}));
+    acts.cluster.edit(&KIND, &key("k"), &cancel());
+    acts.settle().check("k", "failed", "cancelled");
+    for name in ["pawl-undo-kubernetesexecution-k", "ke-0123456789-in"] {
+        let secret = kept_for_k(&acts, &Key::new(Some(EXECUTOR), name));
+        acts.cluster.put(secret);
+    }
+    acts.settle();
+    assert!(acts.cluster.world.list(&SECRET, Some(EXECUTOR)).is_empty());
+}
+
+#[test]
+fn i4_an_undo_stays_for_as_long_as_a_rollback_is_offered_and_no_longer() {
+    let mut acts = Acts::new();
+    acts.execution("k", json!({})).act().check("k", "rollback_ready", "Completed");
+    assert!(acts.undo("k").is_some());
+    let mut acts = Acts::new();
+    let restart = json!({"spec": {"action": "rollout_restart", "parameters": {"scaleDeployment": null,
+        "rolloutRestart": {"kind": "deployment", "name": "web", "namespace": "n"}}}});
+    acts.execution("k", restart).act().check("k", "completed", "Completed");
+    assert!(acts.undo("k").is_none(), "there is nothing to take back");
+}
+
+#[test]
+fn what_a_process_makes_for_an_execution_that_is_gone_is_taken_away() {
+    let mut acts = Acts::new();
+    acts.execution("k", json!({}));
+    let undo = kept_for_k(&acts, &Key::new(Some(EXECUTOR), "pawl-undo-kubernetesexecution-k"));
+    let mut job = acts.jobs().remove(0);
+    acts.act();
+    acts.cluster.delete(&KIND, &key("k"), "Background");
+    acts.settle();
+    job["metadata"]["annotations"]["pawl.dev/held"] = json!("false");
+    job["spec"]["suspend"] = json!(true);
+    acts.cluster.put(job);
+    acts.cluster.put(undo);
+    acts.settle();
+    assert!(acts.jobs().is_empty() && acts.cluster.world.list(&SECRET, Some(EXECUTOR)).is_empty());
+}

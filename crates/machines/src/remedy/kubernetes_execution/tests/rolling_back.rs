@@ -104,3 +104,13 @@ fn a_rollback_can_itself_be_taken_back() {
     acts.act().check(&forth, "rollback_ready", "Completed");
     assert_eq!(acts.replicas("web"), 5);
 }
+
+#[test]
+fn a_rollback_has_the_time_and_the_tries_of_what_it_takes_back() {
+    let mut acts = Acts::new();
+    acts.execution("k", json!({"spec": {"timeout": "20m", "lockTimeout": "1h", "maxRetries": 2}})).act();
+    let back = roll_back(&mut acts, "k");
+    let spec = &acts.get(&back)["spec"];
+    let told = (&spec["timeout"], &spec["lockTimeout"], &spec["maxRetries"]);
+    assert_eq!(told, (&json!("20m"), &json!("1h"), &json!(2)));
+}

@@ -122,6 +122,65 @@ fn who_finds_the_target_taken_waits_and_is_told_by_whom_and_goes_on_when_it_is_f
     assert_eq!(acts.replicas("web"), 6);
 }
 
+/// Waits for `n/web`, which it was told to scale at that time.
+fn waiting(created: &str, replicas: i64) -> Value {
+    json!({"metadata": {"creationTimestamp": created}, "spec": {"lockTimeout": "1h",
+        "parameters": {"scaleDeployment": {"replicas": replicas}}}})
+}
+
+#[test]
+fn those_who_wait_for_a_target_have_it_in_the_order_of_their_age() {
+    let mut acts = Acts::new();
+    acts.execution("k", json!({}));
+    let waiting = [("z", waiting("2025-12-31T23:00:00Z", 6)), ("l", waiting("2025-12-31T23:30:00Z", 7))];
+    for (name, wanted) in waiting {
+        acts.execution(name, wanted).check(name, "executing", "TargetLocked");
+    }
+    acts.act().check("z", "executing", "JobCreated").check("l", "executing", "TargetLocked");
+    acts.act().check("z", "rollback_ready", "Completed").check("l", "executing", "JobCreated");
+    acts.act();
+    assert_eq!(acts.replicas("web"), 7);
+}
+
+#[test]
+fn who_is_next_does_not_wait_for_one_that_no_longer_does() {
+    let freeze = json!({"kind": "Freeze", "metadata": {"name": "f"}, "spec": {"reason": "now", "targets": ["n/deployment/db"],
+        "from": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}});
+    let mut acts = Acts::new();
+    acts.deployment("db", 3);
+    acts.execution("k", json!({}));
+    let mut frozen = waiting("2025-12-31T23:00:00Z", 6);
+    merge(&mut frozen, &json!({"metadata": {"annotations": {"pawl.dev/targets": "n/deployment/db"}}}));
+    acts.execution("z", frozen).check("z", "executing", "TargetLocked");
+    acts.execution("l", waiting("2025-12-31T23:30:00Z", 7)).check("l", "executing", "TargetLocked");
+    acts.cluster.put(freeze);
+    acts.settle();
+    acts.act().check("l", "executing", "JobCreated");
+
+    let mut acts = Acts::new();
+    acts.execution("k", json!({"spec": {"timeout": "2h"}}));
+    acts.execution("z", waiting("2025-12-31T23:00:00Z", 6))
+        .execution("l", waiting("2025-12-31T23:30:00Z", 7));
+    let cancel = json!({"metadata": {"annotations": {"pawl.dev/cancel": "bob"}}});
+    acts.cluster.edit(&KIND, &key("z"), &cancel);
+    acts.settle().act().check("z", "failed", "cancelled").check("l", "executing", "JobCreated");
+}
+
+#[test]
+fn i8_a_job_that_was_held_for_long_has_all_of_its_time_when_it_goes() {
+    let mut acts = Acts::new();
+    // The Job is made and recorded, and then whoever would let it go is away: nobody may write a Job.
+    acts.execution("k", json!({"spec": {"timeout": "5m"}}));
+    let job = acts.going().remove(0);
+    let held = json!({"metadata": {"annotations": {"pawl.dev/held": "false"}}, "spec": {"suspend": true}});
+    acts.cluster.edit(&crate::cluster::job::JOB, &job, &held);
+    acts.cluster.advance(Duration::from_mins(15));
+    acts.settle().check("k", "executing", "JobCreated");
+    assert_eq!(acts.going(), [job], "it is let go");
+    assert_eq!(acts.status("k")["executionDeadline"], "2026-01-01T00:21:00Z");
+    acts.wait(Duration::from_mins(4)).check("k", "executing", "JobCreated");
+}
+
 #[test]
 fn i8_waiting_for_the_lock_ends_and_does_not_eat_the_actions_own_time() {
     let mut acts = Acts::new();

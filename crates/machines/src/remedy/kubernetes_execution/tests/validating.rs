@@ -288,6 +288,48 @@ fn a_freeze_that_comes_before_the_job_holds_it_up_and_gives_the_lock_back() {
     acts.wait(Duration::from_hours(2)).act().check("l", "rollback_ready", "Completed");
 }
 
+#[test]
+fn policy_is_told_of_a_freeze_that_holds_and_was_overridden_and_of_no_other() {
+    let freezes = |acts: &Acts| -> Vec<Value> {
+        let inputs = acts.cluster.calls.iter().filter_map(safety_input);
+        let mut told: Vec<Value> =
+            inputs.map(|input| serde_json::from_str::<Value>(&input).unwrap()["freezes"].clone()).collect();
+        told.dedup();
+        told
+    };
+    let mut acts = Acts::new();
+    acts.cluster
+        .put(json!({"kind": "Freeze", "metadata": {"name": "holidays"}, "spec": {"doors": ["remedy"],
+        "reason": "holidays", "until": "2026-01-01T02:00:00Z"}}));
+    acts.cluster.put(json!({"kind": "Freeze", "metadata": {"name": "past"}, "spec": {"reason": "over",
+        "until": "2025-01-01T02:00:00Z"}}));
+    let nevertheless = json!({"metadata": {"annotations": {"pawl.dev/freeze-override": "it burns"}}});
+    acts.execution("k", nevertheless).check("k", "executing", "JobCreated");
+    assert_eq!(freezes(&acts), [json!(["holidays"])]);
+    let mut acts = Acts::new();
+    acts.execution("k", json!({}));
+    assert_eq!(freezes(&acts), [json!([])]);
+}
+
+#[test]
+fn i6_a_secret_in_a_manifest_is_refused_before_anybody_is_asked_and_its_values_are_repeated_nowhere() {
+    let canary = "obviously-not-a-real-secret";
+    for field in ["stringData", "data"] {
+        let mut acts = Acts::new();
+        let manifest =
+            format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{field}: {{password: {canary}}}\n");
+        let apply = json!({"spec": {"action": "apply_manifest", "dryRun": true,
+            "parameters": {"scaleDeployment": null, "applyManifest": {"manifest": manifest}}}});
+        fails(&mut acts, apply, "validation_error", "may not be applied");
+        assert!(!acts.status("k").to_string().contains(canary));
+        assert!(acts.cluster.events.iter().all(|(_, _, note)| !note.contains(canary)));
+        assert!(
+            acts.cluster.calls.iter().all(|call| !format!("{call:?}").contains(canary)),
+            "nobody was asked"
+        );
+    }
+}
+
 fn pre(conditions: &[Value]) -> Value {
     json!({"spec": {"preConditions": conditions}})
 }

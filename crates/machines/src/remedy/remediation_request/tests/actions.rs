@@ -5,6 +5,8 @@ use std::time::Duration;
 use pawl_api::remedy::remediation_request;
 use serde_json::{Value, json};
 
+use crate::lock::LEASE;
+use crate::object::Key;
 use crate::remedy::acting::{Acts, condition, key};
 use crate::testing::merge;
 
@@ -160,4 +162,57 @@ fn a_global_timeout_cancels_the_action_that_runs() {
     let child = acts.child(0);
     acts.check(&child, "failed", "cancelled");
     assert!(acts.holders().is_empty());
+}
+
+/// Whoever else holds `n/deployment/a`, while it is there.
+fn somebody() -> Value {
+    // Something that is there, of a kind that frees no locks by itself.
+    let holder = r#"{"unit":{"group":"apps","version":"v1","kind":"Deployment","plural":"deployments","namespaced":true,
+        "namespace":"n","name":"web","uid":"deployment-web"}}"#;
+    let target: pawl_api::meta::Target = "n/deployment/a".parse().unwrap();
+    json!({"kind": "Lease", "metadata": {"name": target.lock_name(), "namespace": "pawl-system",
+        "labels": {"pawl.dev/owner-uid": "deployment-web"},
+        "annotations": {"pawl.dev/target": "n/deployment/a", "pawl.dev/lock-holder": holder}},
+        "spec": {"holderIdentity": "Deployment.apps n/web (deployment-web)"}})
+}
+
+/// A request whose second step fails while somebody else holds the target of its first.
+fn held_up() -> Acts {
+    let mut acts = Acts::new();
+    let steps = [step("a", 5, &[]), failing("b", 6, &["a"])];
+    acts.request(&steps, &json!({"spec": {"rollbackStrategy": "automatic"}}));
+    acts.act();
+    acts.cluster.put(somebody());
+    acts.act().wait(Duration::from_mins(1)).act();
+    assert_eq!(acts.sizes(), [5, 2, 3], "b is taken back");
+    acts
+}
+
+#[test]
+fn an_automatic_rollback_that_finds_its_target_taken_is_not_given_up_after_one_lock_timeout() {
+    let mut acts = held_up();
+    acts.wait(Duration::from_mins(11)).stands("Executing");
+    let somebody = somebody();
+    let lease = Key::new(Some("pawl-system"), somebody["metadata"]["name"].as_str().unwrap());
+    acts.cluster.delete(&LEASE, &lease, "Background");
+    acts.settle().act().stands("Failed");
+    assert_eq!(acts.sizes(), [1, 2, 3]);
+    assert_eq!(acts.of_request()["reason"], "StepFailed");
+    assert_eq!(acts.of_request()["requiresManualReview"], Value::Null);
+}
+
+#[test]
+fn an_automatic_rollback_whose_target_stays_taken_is_for_a_person() {
+    let mut acts = held_up();
+    for _ in 0..3 {
+        acts.stands("Executing").wait(Duration::from_mins(11));
+    }
+    acts.stands("Failed");
+    let status = acts.of_request();
+    assert_eq!(
+        (&status["reason"], &status["requiresManualReview"]),
+        (&json!("RollbackFailed"), &json!(true))
+    );
+    assert!(status["message"].as_str().unwrap().contains("is held by Deployment"), "{status:#}");
+    assert_eq!(acts.sizes(), [5, 2, 3]);
 }
