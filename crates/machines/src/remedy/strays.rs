@@ -25,7 +25,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use crate::cluster::job::JOB;
-use crate::lock::reaper::{find, is_finished, unit_of};
+use crate::cluster::job::followed::is_finished;
+use crate::lock::reaper::{find, unit_of};
 use crate::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Part, Plan, Propagation, Step};
@@ -117,7 +118,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
         let job = (*me.kind() == JOB).then(|| me.parse::<Job>().ok()).flatten();
         let stays =
             |job: &Job| job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_none());
-        match job.filter(|job| is_finished(job) && stays(job)) {
+        match job.filter(|job| job.status.as_ref().is_some_and(is_finished) && stays(job)) {
             Some(_) => Observed::Over { job: Arc::clone(me), of },
             None => Observed::Nothing,
         }
