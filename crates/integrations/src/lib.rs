@@ -8,4 +8,6 @@ pub mod cluster;
 pub mod github;
 pub mod logs;
 pub mod mask;
+pub mod registry;
+pub mod transport;
 pub mod webhook;

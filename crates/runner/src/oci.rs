@@ -6,12 +6,14 @@
 //! ```
 //! Read from a directory (`oci-layout`, `index.json`, `blobs/`), from the same in a tar, or from what `docker save`
 //! writes. Every byte is checked against the digest that names it before it counts (a [`Blob`] fails at its end if it is
-//! not what was asked for), and everything has a limit. Plain blocking IO, no network, nothing is unpacked here.
+//! not what was asked for), and everything has a limit. Plain blocking IO, no network, nothing is unpacked here; what
+//! others fetched from a registry is kept by a [`Fetched`].
 
 mod blob;
 pub mod build;
 pub mod bundle;
 mod digest;
+mod fetched;
 mod platform;
 mod reference;
 mod store;
@@ -26,8 +28,9 @@ use serde::{Deserialize, Serialize};
 
 pub use blob::{Blob, decompressed};
 pub use digest::{Digest, Hasher};
+pub use fetched::{Fetched, Mismatch};
 pub use platform::Platform;
-pub use reference::Reference;
+pub use reference::{NoReference, Reference};
 pub use tar::{Kind, Member, members};
 
 use store::Store;
@@ -35,7 +38,7 @@ use store::Store;
 /// The longest manifest, index or config that is read: what registries accept for a manifest.
 pub const MAX_JSON_BYTES: u64 = 4 << 20;
 /// An index within an index within …: one level is usual (platforms), a second is a bundle of such images.
-const MAX_INDEX_DEPTH: usize = 4;
+pub const MAX_INDEX_DEPTH: usize = 4;
 /// Layers of one manifest: container runtimes stop at 127 because overlayfs once did; bundles have at most 20.
 const MAX_LAYERS: usize = 128;
 /// Descriptors of one index: far more than there are platforms; a bundle's tool writes one image.
@@ -136,8 +139,26 @@ pub enum Error {
     Malformed { path: PathBuf, file: String, why: String },
     #[error("{path}: blob {digest}: {source}")]
     Blob { path: PathBuf, digest: Digest, source: io::Error },
-    #[error("{path}: nothing for platform {platform} (there is: {there})")]
-    NoPlatform { path: PathBuf, platform: Platform, there: String },
+    #[error("{path}: {source}")]
+    NoPlatform { path: PathBuf, source: Astray },
+}
+
+/// Where a manifest or an index leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// It is the image.
+    Here(Box<Manifest>),
+    /// It lists images; this is the one for the platform.
+    To(Descriptor),
+}
+
+/// Why a manifest or an index leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Astray {
+    #[error("{0}")]
+    Malformed(String),
+    #[error("nothing for platform {platform} (there is: {there})")]
+    NoPlatform { platform: Platform, there: String },
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -208,29 +229,14 @@ impl Layout {
         let mut at = descriptor.clone();
         for _ in 0..MAX_INDEX_DEPTH {
             let bytes = self.read(&at, MAX_JSON_BYTES)?;
-            // Some tools leave the media type out; what is an index has manifests, and no config.
-            let is_index = INDEX_TYPES.contains(&at.media_type.as_str())
-                || (at.media_type.is_empty() && self.parsed::<Manifest>(&at, &bytes).is_err());
-            if !is_index {
-                let manifest: Manifest = self.parsed(&at, &bytes)?;
-                if manifest.layers.len() > MAX_LAYERS {
-                    let why = format!("more than {MAX_LAYERS} layers");
-                    return Err(self.malformed(&at.digest.to_string(), why));
+            match follow(&at.media_type, &bytes, platform) {
+                Ok(Leads::Here(manifest)) => return Ok(Image { digest: at.digest, manifest: *manifest }),
+                Ok(Leads::To(chosen)) => at = chosen,
+                Err(Astray::Malformed(why)) => return Err(self.malformed(&at.digest.to_string(), why)),
+                Err(source @ Astray::NoPlatform { .. }) => {
+                    return Err(Error::NoPlatform { path: self.path.clone(), source });
                 }
-                return Ok(Image { digest: at.digest, manifest });
             }
-            let index: Index = self.parsed(&at, &bytes)?;
-            let of = |d: &&Descriptor| d.platform.as_ref().is_none_or(|p| p.serves(platform));
-            let Some(chosen) = index.manifests.iter().find(of) else {
-                let there: Vec<String> =
-                    index.manifests.iter().filter_map(|d| Some(d.platform.as_ref()?.to_string())).collect();
-                return Err(Error::NoPlatform {
-                    path: self.path.clone(),
-                    platform: platform.clone(),
-                    there: there.join(", "),
-                });
-            };
-            at = chosen.clone();
         }
         Err(self.malformed(&descriptor.digest.to_string(), "indexes within indexes".to_owned()))
     }
@@ -337,6 +343,30 @@ impl Layout {
     fn blob_error(&self, digest: &Digest, source: io::Error) -> Error {
         Error::Blob { path: self.path.clone(), digest: digest.clone(), source }
     }
+}
+
+/// What the bytes of a manifest or index say. Where its media type is not known (some tools leave it out), what has a
+/// config is an image.
+pub fn follow(media_type: &str, bytes: &[u8], platform: &Platform) -> Result<Leads, Astray> {
+    let manifest = parse::<Manifest>(bytes);
+    let is_index = INDEX_TYPES.contains(&media_type) || (media_type.is_empty() && manifest.is_err());
+    if !is_index {
+        let manifest = manifest.map_err(Astray::Malformed)?;
+        if manifest.layers.len() > MAX_LAYERS {
+            return Err(Astray::Malformed(format!("more than {MAX_LAYERS} layers")));
+        }
+        return Ok(Leads::Here(Box::new(manifest)));
+    }
+    let Index { manifests } = parse(bytes).map_err(Astray::Malformed)?;
+    if manifests.is_empty() {
+        return Err(Astray::Malformed("neither the manifest of an image nor a list of some".to_owned()));
+    }
+    let of = |d: &&Descriptor| d.platform.as_ref().is_none_or(|p| p.serves(platform));
+    manifests.iter().find(of).cloned().map(Leads::To).ok_or_else(|| {
+        let there: Vec<String> =
+            manifests.iter().filter_map(|d| Some(d.platform.as_ref()?.to_string())).collect();
+        Astray::NoPlatform { platform: platform.clone(), there: there.join(", ") }
+    })
 }
 
 /// What an entry of an index is called. A tag alone belongs to the layout's own name.

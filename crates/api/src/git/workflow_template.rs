@@ -193,6 +193,10 @@ pub struct WorkflowTemplateStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::list_schema")]
     pub conditions: Vec<Condition>,
+    /// Ids of ledger entries that are not stored yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 64)))]
+    pub pending_audit_events: Vec<String>,
 }
 
 fn enabled() -> bool {

@@ -63,7 +63,6 @@ reasons! {
     TargetInvalid = "TargetInvalid",
     LockAcquired = "LockAcquired",
     LockReleased = "LockReleased",
-    LockForced = "LockForced",
     Frozen = "Frozen",
     NotFrozen = "NotFrozen",
     FreezeOverridden = "FreezeOverridden",

@@ -38,7 +38,7 @@ use crate::bundles::Bundles;
 use crate::ports::Ports;
 use crate::stop::Stop;
 use crate::terminal::Say;
-use crate::{audit_keeping, doors, logging, stop, webhook};
+use crate::{audit_keeping, bundles, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -55,6 +55,10 @@ pub(crate) struct Args {
     /// in the data directory.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
+    /// Logins for registries from which Tekton bundles are fetched: a `config.json` as `docker login` writes it without a
+    /// helper; without it, the one in the directory that DOCKER_CONFIG names. Who has neither asks as a stranger.
+    #[arg(long, value_name = "FILE")]
+    registry_config: Option<PathBuf>,
     /// Start with a sample to watch: a repository on a GitHub of its own, in this process, and a shop that is down. See
     /// `pawl demo`.
     #[arg(long)]
@@ -90,10 +94,12 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let executor = Executor::default();
     executors::install(&client, &executor).await?;
     let kept = args.audit.start(Some(&plane.directory))?;
-    let bundles = Bundles { directory: images };
+    let transport = transport::https()?;
+    let logins = args.registry_config.or_else(bundles::docker_config);
+    let bundles = Bundles::new(images, plane.directory.join("bundles"), transport.clone(), logins);
     let guarded = plane.guarded();
     let door = Door::Guarded(Wire::new(guarded.client.clone()));
-    let ports = Ports::new(&client, transport::https()?).acting(&client, door, executor);
+    let ports = Ports::new(&client, transport).acting(&client, door, executor);
     let ports = ports.within(bundles, guarded)?;
     let ports = Arc::new(ports);
     let engine = Engine::builder(client.clone())

@@ -8,6 +8,7 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
+use pawl_integrations::registry::fake::Fake;
 use pawl_runner::oci::build::{Builder, LAYER_TYPE};
 use serde_json::{Value, json};
 
@@ -146,7 +147,11 @@ fn write_bundle(home: &Path) {
 
 /// A bundle `example.com/workflows/NAME:1` whose one task runs this on its target.
 fn bundle(home: &Path, name: &str, script: &str) {
-    let reference = format!("example.com/workflows/{name}:1");
+    build(&home.join("images").join(name), &format!("example.com/workflows/{name}:1"), script);
+}
+
+/// A layout of a bundle of that name; gives the digest of its manifest.
+fn build(directory: &Path, reference: &str, script: &str) -> String {
     let pipeline = format!(
         "apiVersion: tekton.dev/v1\nkind: Pipeline\nmetadata: {{name: workflow}}\nspec:\n  \
         params: [{{name: TARGET_RESOURCE}}]\n  tasks:\n  - name: mend\n    params: [{{name: target, value: $(params.TARGET_RESOURCE)}}]\n    \
@@ -158,7 +163,7 @@ fn bundle(home: &Path, name: &str, script: &str) {
         results: [{{name: mended}}]\n  steps: [{{name: mend, image: busybox, env: [{{name: T, value: $(params.target)}}], \
         script: '{script}'}}]\n"
     );
-    let mut builder = Builder::new(home.join("images").join(name)).unwrap();
+    let mut builder = Builder::new(directory).unwrap();
     let layers = [("pipeline", "workflow", &pipeline), ("task", "mend", &task)].map(|(kind, name, text)| {
         let mut layer = builder.blob(LAYER_TYPE, &tarred(name, text)).unwrap();
         layer.annotations.insert("dev.tekton.image.kind".to_owned(), kind.to_owned());
@@ -166,8 +171,36 @@ fn bundle(home: &Path, name: &str, script: &str) {
         layer
     });
     let image = builder.image(&json!({}), &layers).unwrap();
-    builder.name(image, &reference);
+    let digest = image.digest.to_string();
+    builder.name(image, reference);
     builder.finish().unwrap();
+    digest
+}
+
+/// A registry on loopback, gone with the test's runtime; and what stands before the names of its images.
+async fn registry() -> (Fake, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let fake = Fake::default();
+    tokio::spawn(fake.clone().serve(listener));
+    (fake, host)
+}
+
+/// Puts a bundle whose one task runs this into a registry, as `workflows/NAME:1`.
+fn publish((fake, host): &(Fake, String), name: &str, script: &str) {
+    let layout = tempfile::tempdir().unwrap();
+    let repository = format!("workflows/{name}");
+    let manifest = build(layout.path(), &format!("{host}/{repository}:1"), script);
+    for blob in std::fs::read_dir(layout.path().join("blobs/sha256")).unwrap() {
+        let path = blob.unwrap().path();
+        let digest = format!("sha256:{}", path.file_name().unwrap().to_str().unwrap());
+        let bytes = std::fs::read(&path).unwrap();
+        if digest == manifest {
+            fake.put_manifest(&repository, "1", bytes);
+        } else {
+            fake.put_blob(&repository, &digest, bytes);
+        }
+    }
 }
 
 /// A tar of one file: a header of 512 bytes, the text padded to as much, and two empty blocks.
@@ -244,6 +277,13 @@ async fn every_example_ends_as_tekton_would_end_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
+    let registry = registry().await;
+    registry.0.put_manifest("not-a-bundle", "1", "not JSON");
+    let bundle = |name: &str| {
+        let value = format!("{}/{name}", registry.1);
+        json!({"pipelineRef": {"resolver": "bundles", "params": [{"name": "bundle", "value": value},
+            {"name": "name", "value": "w"}, {"name": "kind", "value": "pipeline"}]}})
+    };
     let up = Up::new(|home| {
         std::fs::create_dir_all(home.join("images/not-a-bundle")).unwrap();
         std::fs::write(home.join("images/not-a-bundle/index.json"), "not JSON").unwrap();
@@ -256,12 +296,8 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
     };
     let steps = |script: &str| json!({"steps": [{"name": "s", "image": "busybox", "script": script}]});
     let runs = [
-        (
-            "no-bundle",
-            json!({"pipelineRef": {"resolver": "bundles", "params": [{"name": "bundle", "value": "example.com/x:1"},
-            {"name": "name", "value": "w"}, {"name": "kind", "value": "pipeline"}]}}),
-            "CouldntGetPipeline",
-        ),
+        ("no-bundle", bundle("nobody:1"), "CouldntGetPipeline"),
+        ("not-a-bundle", bundle("not-a-bundle:1"), "CouldntGetPipeline"),
         ("no-pipeline", json!({"pipelineRef": {"name": "nope"}}), "CouldntGetPipeline"),
         ("no-resolver", json!({"pipelineRef": {"resolver": "git"}}), "CouldntGetPipeline"),
         (
@@ -312,16 +348,20 @@ async fn what_cannot_be_run_is_said_and_a_cancelled_run_ends_its_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_execution_with_engine_tekton_is_run_by_the_local_runner_to_its_end() {
+    const MEND: &str = "printf \"%s\" \"$T\" > $(results.mended.path)";
+    let registry = registry().await;
+    publish(&registry, "fetch", MEND);
     let up = Up::new(|home| {
-        bundle(home, "mend", "printf \"%s\" \"$T\" > $(results.mended.path)");
+        bundle(home, "mend", MEND);
         bundle(home, "break", "exit 3");
     })
     .await;
-    for name in ["mend", "break"] {
+    let host = registry.1.as_str();
+    for (name, host) in [("mend", "example.com"), ("break", "example.com"), ("fetch", host)] {
         let object = json!({"apiVersion": "workflowexecution.kubernaut.ai/v1alpha1", "kind": "WorkflowExecution",
             "metadata": {"name": name}, "spec": {"engine": "tekton", "targetResource": format!("default/deployment/{name}"),
                 "workflowRef": {"workflowId": name, "version": "1",
-                    "containerImage": format!("example.com/workflows/{name}:1")}}});
+                    "containerImage": format!("{host}/workflows/{name}:1")}}});
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         up.api("WorkflowExecution").create(&PostParams::default(), &object).await.unwrap();
     }
@@ -335,16 +375,21 @@ async fn an_execution_with_engine_tekton_is_run_by_the_local_runner_to_its_end()
             .await
         }
     };
-    let status = ended("mend").await;
-    assert_eq!(
-        (&status["phase"], &status["outcome"]),
-        (&json!("Completed"), &json!("Success")),
-        "{status:#}"
-    );
-    assert_eq!(status["pipelineRunStatus"]["completedTasks"], 1, "{status:#}");
-    let run = up.get("PipelineRun", &word(&status["pipelineRunRef"]["name"])).await;
-    assert_eq!(run["metadata"]["labels"]["tekton.dev/pipeline"], "workflow", "as Tekton labels it");
-    assert_eq!(run["status"]["results"], json!([{"name": "mended", "value": "default/deployment/mend"}]));
+    for name in ["mend", "fetch"] {
+        let status = ended(name).await;
+        assert_eq!(
+            (&status["phase"], &status["outcome"]),
+            (&json!("Completed"), &json!("Success")),
+            "{status:#}"
+        );
+        assert_eq!(status["pipelineRunStatus"]["completedTasks"], 1, "{status:#}");
+        let run = up.get("PipelineRun", &word(&status["pipelineRunRef"]["name"])).await;
+        assert_eq!(run["metadata"]["labels"]["tekton.dev/pipeline"], "workflow", "as Tekton labels it");
+        let target = format!("default/deployment/{name}");
+        assert_eq!(run["status"]["results"], json!([{"name": "mended", "value": target}]));
+    }
+    let kept = std::fs::read_dir(up.home.path().join("bundles")).unwrap().count();
+    assert_eq!(kept, 3, "the manifest, the pipeline and the task");
 
     let status = ended("break").await;
     assert_eq!(

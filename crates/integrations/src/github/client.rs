@@ -302,7 +302,7 @@ impl Client {
 
     fn judge(&self, call: &Call, answer: Response<Bytes>) -> Result<Response<Bytes>, Error> {
         if answer.body().len() > MAX_BODY_BYTES {
-            return Err(lost(call, &Broken::TooLarge));
+            return Err(lost(call, &Broken::TooLarge(MAX_BODY_BYTES)));
         }
         let status = answer.status().as_u16();
         let good = answer.status().is_success() || status == 304;
@@ -379,7 +379,7 @@ fn lost(call: &Call, broken: &Broken) -> Error {
     match broken {
         Broken::Connect(_) => Error::NotSent { attempt, problem },
         Broken::Lost(_) | Broken::TimedOut(_) => Error::Unanswered { attempt, problem },
-        Broken::TooLarge => Error::Unreadable { attempt, problem },
+        Broken::TooLarge(_) => Error::Unreadable { attempt, problem },
     }
 }
 

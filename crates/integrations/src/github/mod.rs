@@ -27,12 +27,12 @@ mod metrics;
 mod pages;
 pub mod port;
 mod reading;
-pub mod transport;
 mod trees;
 pub mod webhook;
 mod wire;
 mod writing;
 
+pub use crate::transport::{self, Transport};
 pub use address::Address;
 pub use auth::Credentials;
 pub use budget::{Budget, Endpoint};
@@ -40,4 +40,3 @@ pub use client::Client;
 pub use error::Error;
 pub use limits::{RateLimit, Urgency};
 pub use port::{Port, Secrets};
-pub use transport::Transport;

@@ -13,7 +13,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::deploy::{
     DeployItemPhase, DeployItemStatus, ExecutionPhase, ExecutionStatus, InstallationPhase,
-    InstallationStatus, LastError,
+    InstallationStatus, LastError, TransitionTimes,
 };
 use pawl_api::meta::phase::Phase as _;
 
@@ -25,11 +25,30 @@ struct Job<'a> {
     id: Option<&'a str>,
     finished: Option<&'a str>,
     phase: Option<(&'static str, Station)>,
+    times: Times<'a>,
+    error: Option<&'a LastError>,
+    generation: Option<i64>,
+}
+
+/// When a job began, when its phase was written, and when it ended; as far as the kind says.
+struct Times<'a> {
     began: Option<&'a Time>,
     moved: Option<&'a Time>,
     ended: Option<&'a Time>,
-    error: Option<&'a LastError>,
-    generation: Option<i64>,
+}
+
+/// The job of a status: the three kinds call these fields the same.
+macro_rules! job {
+    ($status:ident, $station:ident, $times:ident) => {
+        Job {
+            id: $status.job_id.as_deref(),
+            finished: $status.job_id_finished.as_deref(),
+            phase: $status.phase.map(|phase| (phase.as_str(), $station(phase))),
+            times: $times,
+            error: $status.last_error.as_ref(),
+            generation: $status.observed_generation,
+        }
+    };
 }
 
 /// Where a job is, whatever the kind calls it.
@@ -55,18 +74,8 @@ pub(crate) fn installation(tell: &Teller<'_>, status: Option<&InstallationStatus
         Phase::TriggerDelete | Phase::Deleting => Station::Between { deletes: true },
         Phase::DeleteFailed => Station::Failed { deletes: true },
     };
-    let times = status.transition_times.as_ref();
-    let job = Job {
-        id: status.job_id.as_deref(),
-        finished: status.job_id_finished.as_deref(),
-        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
-        began: times.and_then(|times| times.init_time.as_ref().or(times.trigger_time.as_ref())),
-        moved: status.phase_transition_time.as_ref(),
-        ended: times.and_then(|times| times.finished_time.as_ref()),
-        error: status.last_error.as_ref(),
-        generation: status.observed_generation,
-    };
-    job.entries(tell)
+    let times = Times::of(status.transition_times.as_ref(), status.phase_transition_time.as_ref());
+    job!(status, station, times).entries(tell)
 }
 
 pub(crate) fn execution(tell: &Teller<'_>, status: Option<&ExecutionStatus>) -> Vec<Entry> {
@@ -81,18 +90,8 @@ pub(crate) fn execution(tell: &Teller<'_>, status: Option<&ExecutionStatus>) -> 
         Phase::Deleting => Station::Between { deletes: true },
         Phase::DeleteFailed => Station::Failed { deletes: true },
     };
-    let times = status.transition_times.as_ref();
-    let job = Job {
-        id: status.job_id.as_deref(),
-        finished: status.job_id_finished.as_deref(),
-        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
-        began: times.and_then(|times| times.init_time.as_ref().or(times.trigger_time.as_ref())),
-        moved: status.phase_transition_time.as_ref(),
-        ended: times.and_then(|times| times.finished_time.as_ref()),
-        error: status.last_error.as_ref(),
-        generation: status.observed_generation,
-    };
-    job.entries(tell)
+    let times = Times::of(status.transition_times.as_ref(), status.phase_transition_time.as_ref());
+    job!(status, station, times).entries(tell)
 }
 
 pub(crate) fn deploy_item(tell: &Teller<'_>, status: Option<&DeployItemStatus>) -> Vec<Entry> {
@@ -107,17 +106,19 @@ pub(crate) fn deploy_item(tell: &Teller<'_>, status: Option<&DeployItemStatus>) 
         Phase::Deleting => Station::Between { deletes: true },
         Phase::DeleteFailed => Station::Failed { deletes: true },
     };
-    let job = Job {
-        id: status.job_id.as_deref(),
-        finished: status.job_id_finished.as_deref(),
-        phase: status.phase.map(|phase| (phase.as_str(), station(phase))),
+    let times = Times {
         began: status.job_id_generation_time.as_ref(),
         moved: status.last_reconcile_time.as_ref(),
         ended: None,
-        error: status.last_error.as_ref(),
-        generation: status.observed_generation,
     };
-    job.entries(tell)
+    job!(status, station, times).entries(tell)
+}
+
+impl<'a> Times<'a> {
+    fn of(times: Option<&'a TransitionTimes>, moved: Option<&'a Time>) -> Self {
+        let began = times.and_then(|times| times.init_time.as_ref().or(times.trigger_time.as_ref()));
+        Self { began, moved, ended: times.and_then(|times| times.finished_time.as_ref()) }
+    }
 }
 
 impl Job<'_> {
@@ -136,18 +137,19 @@ impl Job<'_> {
             Station::Succeeded => false,
         };
         let started = if deletes { "deletion.started" } else { "started" };
-        let mut entries = vec![of_the_job(tell.entry(started, id, self.began).outcome(Outcome::Pending))];
+        let mut entries =
+            vec![of_the_job(tell.entry(started, id, self.times.began).outcome(Outcome::Pending))];
         match station {
             Station::First { .. } => {}
             Station::Between { .. } => {
                 let entry =
-                    tell.entry("phase", &format!("{id}/{phase}"), self.moved).outcome(Outcome::Pending);
+                    tell.entry("phase", &format!("{id}/{phase}"), self.times.moved).outcome(Outcome::Pending);
                 entries.push(of_the_job(entry).with("phase", phase));
             }
-            Station::Succeeded => entries.push(of_the_job(tell.entry("completed", id, self.ended))),
+            Station::Succeeded => entries.push(of_the_job(tell.entry("completed", id, self.times.ended))),
             Station::Failed { deletes } => {
                 let event = if deletes { "deletion.failed" } else { "failed" };
-                let entry = of_the_job(tell.entry(event, id, self.ended).outcome(Outcome::Failure));
+                let entry = of_the_job(tell.entry(event, id, self.times.ended).outcome(Outcome::Failure));
                 entries.push(match self.error {
                     None => entry,
                     Some(error) => entry

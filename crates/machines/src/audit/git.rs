@@ -8,14 +8,102 @@
 //! | `git.branch.approved` | `approved` (`/ok-to-test`) | commit and member |
 //! | `git.branch.retest`, `cancel` | the request that was answered | request |
 //! | `git.branch.finished` | `result`, once it is over | commit and result |
+//! | `git.repository.configured`, `git.workflowtemplate.configured` | `observedGeneration` is the object's | version of its spec |
+//! | `git.repository.synced` | `synced` | Repository |
+//! | `git.repository.suspended`, `refused` | `Ready` is false, for a reason that somebody has to take away | reason, and since when |
+//! | `git.workflowtemplate.refused` | `Valid` is false | version of its spec, and what is wrong |
+//!
+//! What was configured decides what runs, so its digest is told; that of before stands in the row before.
 
 use pawl_api::git::branch::{BranchResult, ResultState};
-use pawl_api::git::{Branch, Workflow, WorkflowPhase};
-use pawl_api::meta::names;
+use pawl_api::git::repository::READY;
+use pawl_api::git::workflow_template::VALID;
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate};
+use pawl_api::meta::{Reason, condition, names};
 use serde_json::{Value, json};
 
 use super::unit::Teller;
 use super::{Actor, Entry, Outcome};
+
+/// Why a Repository is not followed until somebody does something. What passes by itself (a limit, an outage) is no
+/// decision, and no row.
+const REFUSED: [Reason; 8] = [
+    Reason::CredentialsInvalid,
+    Reason::CredentialsMissing,
+    Reason::DefaultBranchMissing,
+    Reason::DuplicateRepository,
+    Reason::Forbidden,
+    Reason::RepositoryNotFound,
+    Reason::SecretRefNotAllowed,
+    Reason::Unauthorized,
+];
+
+pub(crate) fn repository(tell: &Teller<'_>, repository: &Repository) -> Vec<Entry> {
+    let Some(status) = &repository.status else { return Vec::new() };
+    let spec = &repository.spec;
+    let of_it = |entry: Entry| entry.with("repository", format!("{}/{}", spec.owner, spec.name));
+    let mut entries = Vec::new();
+    if let Some(entry) = configured(tell, status.observed_generation) {
+        let entry = of_it(entry)
+            .with("githubSecretRef", json!(spec.github_secret_ref))
+            .with("forks", json!(spec.forks))
+            .with("drafts", json!(spec.drafts))
+            .with("suspend", spec.suspend);
+        entries.push(entry);
+    }
+    if status.synced {
+        entries.push(of_it(tell.entry("synced", "", status.last_sync_at.as_ref())));
+    }
+    if let Some(ready) = condition::get(&status.conditions, READY).filter(|it| it.status == "False") {
+        let is = |reason: &Reason| reason.as_str() == ready.reason;
+        let told = match () {
+            () if is(&Reason::Suspended) => Some(("suspended", Outcome::Skipped)),
+            () if REFUSED.iter().any(is) => Some(("refused", Outcome::Denied)),
+            () => None,
+        };
+        entries.extend(told.map(|(event, outcome)| {
+            let since = &ready.last_transition_time;
+            let entry = tell.entry(event, &format!("{}/{}", ready.reason, since.0), Some(since));
+            let entry = of_it(entry.outcome(outcome)).with("reason", ready.reason.as_str());
+            entry.with("message", ready.message.as_str())
+        }));
+    }
+    entries
+}
+
+pub(crate) fn workflow_template(tell: &Teller<'_>, template: &WorkflowTemplate) -> Vec<Entry> {
+    let Some(status) = &template.status else { return Vec::new() };
+    let spec = &template.spec;
+    let Some(entry) = configured(tell, status.observed_generation) else { return Vec::new() };
+    let pod = spec.job.parse().ok().and_then(|job| job.template.spec);
+    let containers = pod.into_iter().flat_map(|pod| pod.containers);
+    let images: Vec<String> = containers.filter_map(|container| container.image).collect();
+    let entry = entry
+        .with("displayName", spec.display_name.as_str())
+        .with("match", json!(spec.match_))
+        .with("on", json!(spec.on))
+        .with("dependsOn", json!(spec.depends_on))
+        .with("images", images);
+    let mut entries = vec![entry];
+    if let Some(valid) = condition::get(&status.conditions, VALID).filter(|it| it.status == "False") {
+        let what = names::hash(&[&valid.reason, &valid.message], 16);
+        let occasion = format!("{}/{what}", status.observed_generation.unwrap_or_default());
+        let entry = tell.entry("refused", &occasion, None).outcome(Outcome::Denied);
+        entries.push(entry.with("reason", valid.reason.as_str()).with("message", valid.message.as_str()));
+    }
+    entries
+}
+
+/// That a version of what a person wrote was taken up.
+fn configured(tell: &Teller<'_>, observed: Option<i64>) -> Option<Entry> {
+    let meta = tell.me.meta();
+    let generation = meta.generation.filter(|generation| Some(*generation) == observed)?;
+    let digest = names::hash(&[&tell.me.raw().get("spec").unwrap_or(&Value::Null).to_string()], 64);
+    // Of the first it is known when it came to be.
+    let at = meta.creation_timestamp.as_ref().filter(|_| generation == 1);
+    let entry = tell.entry("configured", &format!("{generation}/{digest}"), at);
+    Some(entry.with("generation", generation).with("specDigest", digest))
+}
 
 pub(crate) fn workflow(tell: &Teller<'_>, workflow: &Workflow) -> Vec<Entry> {
     let Some(status) = &workflow.status else { return Vec::new() };
@@ -207,6 +295,88 @@ mod tests {
         assert_eq!(entries[0].payload["evaluations"][0]["reason"], "Matched");
         // Evaluated anew with another result (a template came): another entry.
         assert_ne!(told(&machine, branch::KIND, object(2), 1)[0].id, entries[0].id);
+    }
+
+    fn repository_entries(generation: i64, observed: i64, ready: &Value) -> Vec<Entry> {
+        let object = json!({
+            "metadata": {"name": "infra", "namespace": "team", "uid": "u", "generation": generation,
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"owner": "acme", "name": "infra", "type": "github", "defaultBranch": "main",
+                "githubSecretRef": {"name": "token"}, "suspend": generation > 1},
+            "status": {"observedGeneration": observed, "synced": true, "lastSyncAt": "2026-01-01T00:05:00Z",
+                "conditions": [ready]},
+        });
+        let machine = AnyMachine::new(crate::git::repository::Repositories);
+        told(&machine, pawl_api::git::repository::KIND, object, 99)
+    }
+
+    fn ready(status: &str, reason: &str, minute: u8) -> Value {
+        json!({"type": "Ready", "status": status, "reason": reason, "message": "so it is",
+            "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z")})
+    }
+
+    #[test]
+    fn a_repository_tells_each_version_of_its_settings_its_first_sync_and_who_is_not_let_in() {
+        let fine = repository_entries(1, 1, &ready("True", "Synced", 1));
+        let all =
+            [("git.repository.configured", Outcome::Success), ("git.repository.synced", Outcome::Success)];
+        assert_eq!(events(&fine), all);
+        assert_eq!(fine[0].at.to_string(), "2026-01-01T00:00:00Z");
+        assert_eq!(fine[0].payload["repository"], "acme/infra");
+        assert_eq!(fine[0].payload["specDigest"].as_str().unwrap().len(), 64);
+        let ids = |entries: &[Entry]| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!(
+            ids(&repository_entries(1, 1, &ready("True", "Synced", 9))),
+            ids(&fine),
+            "each poll, no row"
+        );
+
+        let edited = repository_entries(2, 1, &ready("True", "Synced", 1));
+        assert_eq!(ids(&edited), ids(&fine)[1..], "not before it is taken up");
+        let suspended = repository_entries(2, 2, &ready("False", "Suspended", 7));
+        assert_eq!(suspended[2].event, "git.repository.suspended");
+        assert_ne!(suspended[0].payload["specDigest"], fine[0].payload["specDigest"]);
+        assert_eq!(suspended[0].payload["suspend"], true);
+
+        let refused = |minute| repository_entries(1, 1, &ready("False", "Unauthorized", minute)).remove(2);
+        assert_eq!(
+            (refused(3).event.as_str(), refused(3).outcome),
+            ("git.repository.refused", Outcome::Denied)
+        );
+        assert_eq!(refused(3).id, refused(3).id);
+        assert_ne!(refused(3).id, refused(4).id, "it was let in between");
+        assert_eq!(
+            repository_entries(1, 1, &ready("False", "RateLimited", 3)).len(),
+            2,
+            "this passes by itself"
+        );
+    }
+
+    #[test]
+    fn a_template_tells_each_version_of_what_it_runs_and_what_is_wrong_with_it() {
+        let entries = |generation: i64, image: &str, valid: &str, message: &str| {
+            let job = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
+            let object = json!({"metadata": {"name": "plan", "namespace": "team", "uid": "u", "generation": generation},
+                "spec": {"displayName": "plan", "match": {"paths": ["**"]}, "job": job},
+                "status": {"observedGeneration": generation, "conditions": [{"type": "Valid", "status": valid,
+                    "reason": "BadGlob", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            let machine = AnyMachine::new(crate::git::workflow_template::Templates);
+            told(&machine, pawl_api::git::workflow_template::KIND, object, 1)
+        };
+        let first = entries(1, "busybox:1", "True", "");
+        assert_eq!(events(&first), [("git.workflowtemplate.configured", Outcome::Success)]);
+        assert_eq!(first[0].payload["images"], json!(["busybox:1"]));
+        assert_eq!(first[0].payload["match"]["paths"], json!(["**"]));
+        assert_eq!(entries(1, "busybox:1", "True", "")[0].id, first[0].id);
+        assert_ne!(entries(2, "busybox:2", "True", "")[0].id, first[0].id);
+        assert_ne!(
+            entries(3, "busybox:1", "True", "")[0].id,
+            first[0].id,
+            "back to what it was is a change too"
+        );
+        let bad = entries(1, "busybox:1", "False", "paths[0]: {");
+        assert_eq!(events(&bad)[1], ("git.workflowtemplate.refused", Outcome::Denied));
+        assert_ne!(bad[1].id, entries(1, "busybox:1", "False", "a cycle")[1].id);
     }
 
     #[test]

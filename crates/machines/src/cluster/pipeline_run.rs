@@ -24,6 +24,7 @@ use pawl_api::tekton::{
 use serde_json::{Map, Value, json};
 
 use super::job::later;
+use super::tekton::origin::patience;
 use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, workspace};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -163,12 +164,28 @@ impl Round<'_> {
         match &self.observed.pipeline {
             Resolved::Pipeline(pipeline) => self.run(pipeline),
             Resolved::Asking(calls) => calls.iter().cloned().fold(Plan::rest(), Plan::ask),
-            Resolved::Later => Plan::rest(),
+            Resolved::Later(why) => self.wait_for_pipeline(why),
             Resolved::Refused { verdict, confirm } => {
                 let mut plan = self.stop_all(graph::CANCELLED, verdict.clone());
                 let confirm = confirm.iter().cloned().map(Step::ConfirmGone);
                 plan.steps.splice(0..0, confirm);
                 plan
+            }
+        }
+    }
+
+    /// Whoever has the pipeline does not answer for now.
+    fn wait_for_pipeline(self, why: &str) -> Plan<PipelineRunStatus> {
+        let me = &self.observed.me;
+        let began = self.status.start_time.as_ref().map_or(self.now, |time| time.0);
+        match patience(began, self.now, why) {
+            Ok(until) => {
+                let message = format!("PipelineRun {} awaiting remote resource", me.key());
+                self.tell(&Verdict::running("ResolvingPipelineRef", message)).wake_at(until)
+            }
+            Err(why) => {
+                let verdict = resolve::not_got(me, &why);
+                self.stop_all(graph::CANCELLED, verdict)
             }
         }
     }

@@ -19,7 +19,7 @@ use pawl_api::tekton::{TASK, TASK_RUN, TaskRun, TaskRunSpec, TaskRunStatus, Task
 use serde_json::{Value, json};
 
 use super::job::later;
-use super::tekton::origin::{Origin, Wanted};
+use super::tekton::origin::{Origin, Wanted, patience};
 use super::tekton::values::{self, Problem};
 use super::tekton::{MAX_COPIED_BYTES, Standing, Verdict, go_duration, is_done, limit, spec, workspace};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -56,7 +56,7 @@ pub struct Observed {
 enum Known {
     Task { name: String, spec: Box<TaskSpec> },
     Asking(Call),
-    Later,
+    Later(String),
     Absent(Reference),
     Refused(String),
 }
@@ -123,7 +123,7 @@ fn task_of(input: &Input<'_>, run: &TaskRun) -> Known {
     match Wanted::from(reference).find::<TaskSpec>(input) {
         Origin::Found { spec, .. } => Known::Task { name, spec },
         Origin::Ask(call) => Known::Asking(call),
-        Origin::Later => Known::Later,
+        Origin::Later(why) => Known::Later(why),
         Origin::Absent(reference) => Known::Absent(reference),
         Origin::Refused(why) => Known::Refused(why),
     }
@@ -187,7 +187,7 @@ impl Round<'_> {
                 }
             }
             Known::Asking(call) => Plan::rest().ask(call.clone()),
-            Known::Later => Plan::rest(),
+            Known::Later(why) => self.wait_for_task(why),
             Known::Absent(reference) => {
                 let (run, task) = (observed.me.name(), &reference.key.name);
                 let message = format!(
@@ -366,6 +366,22 @@ impl Round<'_> {
 
     /// Ends the run for good.
     #[expect(clippy::needless_pass_by_value, reason = "a verdict is given once")]
+    /// Whoever has the task does not answer for now.
+    fn wait_for_task(self, why: &str) -> Plan<TaskRunStatus> {
+        let me = &self.observed.me;
+        let began = self.status.start_time.as_ref().map_or(self.now, |time| time.0);
+        match patience(began, self.now, why) {
+            Ok(until) => {
+                let message = format!("TaskRun {} awaiting remote resource", me.key());
+                self.tell(&Verdict::running("ResolvingTaskRef", message)).wake_at(until)
+            }
+            Err(why) => {
+                let message = format!("error when listing tasks for taskRun {}: {why}", me.name());
+                self.refuse(Verdict::failed("TaskRunResolutionFailed", message))
+            }
+        }
+    }
+
     fn refuse(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
         self.status.completion_time = Some(Time(self.now));
         self.tell(&verdict)

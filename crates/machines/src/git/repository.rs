@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 
 use super::account::{self, NoAccount};
 use super::github::{Account, Ask, Call};
+use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
@@ -87,6 +88,10 @@ impl Machine for Repositories {
                 Write::main(branch::KIND, &["create", "delete", "patch"]),
             ],
         }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, repository: &Repository) -> Option<Vec<Entry>> {
+        Some(audit::git::repository(tell, repository))
     }
 
     fn observe(&self, input: &Input<'_>, repository: &Arc<Repository>) -> Observed {

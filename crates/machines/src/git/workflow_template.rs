@@ -14,6 +14,7 @@ use pawl_api::meta::{NewCondition, Reason, condition};
 
 use super::glob::Glob;
 use super::matching::{BadGlob, cycles, way_round};
+use crate::audit::{self, Entry, Teller};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
@@ -62,6 +63,10 @@ impl Machine for Templates {
             Some((other.name().to_owned(), typed.spec.depends_on.clone()))
         });
         Observed { all: all.collect(), template: Arc::clone(template), me }
+    }
+
+    fn audit(&self, tell: &Teller<'_>, template: &WorkflowTemplate) -> Option<Vec<Entry>> {
+        Some(audit::git::workflow_template(tell, template))
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowTemplateStatus> {

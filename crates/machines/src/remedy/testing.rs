@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;
 use pawl_api::meta::Kind;
 use pawl_api::pawl::freeze;
 use pawl_api::remedy::{annotations, kubernetes_execution, remediation_request, workflow_execution};
@@ -21,7 +22,7 @@ use crate::object::Key;
 use crate::testing::{Cluster, merge};
 use crate::view::View as _;
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     NAMESPACE,
     workflow_execution::KIND,
     kubernetes_execution::KIND,
@@ -32,6 +33,7 @@ const KINDS: [Kind; 10] = [
     TASK_RUN,
     LEASE,
     freeze::KIND,
+    CUSTOM_RESOURCE_DEFINITION,
 ];
 
 pub(super) struct Lab {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
 use pawl_api::pawl::freeze::Door;
@@ -42,7 +43,7 @@ use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
-use crate::object::{Object, Reference};
+use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Part, Plan, Step, Waiting};
 use crate::view::{Input, Served};
 
@@ -69,6 +70,9 @@ const DETAILS_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long until what the API server refused of a lock is tried again: somebody must change something first.
 const REFUSED_RETRY: Duration = Duration::from_secs(30);
+
+/// How long a kind may be defined and not yet known to be served: the API server takes a moment, and our caches another.
+const APPEARS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs WorkflowExecutions.
 #[derive(Clone, Debug)]
@@ -235,7 +239,7 @@ impl WorkflowExecutions {
             return invalid(report, &problem);
         }
         if observed.served == Served::No {
-            return unsupported(report, spec.engine);
+            return unsupported(observed, report);
         }
         if let Err(not_allowed) = &observed.power {
             return forbidden(report, not_allowed);
@@ -323,12 +327,20 @@ fn invalid(report: Report<'_>, problem: &str) -> Plan<WorkflowExecutionStatus> {
         .note(Note::warning(Reason::WorkflowValidationFailed, problem))
 }
 
-fn unsupported(report: Report<'_>, engine: Engine) -> Plan<WorkflowExecutionStatus> {
-    let kind = run::kind_of(engine);
+/// What is not served may have been defined a moment ago: until then nothing is concluded from a cache. But an execution
+/// does not wait for ever for a kind that is defined and in this version never served.
+fn unsupported(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+    let kind = run::kind_of(observed.execution.spec.engine);
+    let created = observed.me.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let patient = created.is_some_and(|created| report.now < later(created, APPEARS_WITHIN));
+    let definition = Key::new(None, &format!("{}.{}", kind.plural, kind.group));
+    let definition = Reference { kind: CUSTOM_RESOURCE_DEFINITION, key: definition, uid: String::new() };
     let message = format!("{} {} is not served here: Tekton is not installed", kind.api_version(), kind.kind);
     let change = "an execution that is made once it is installed, or engine: job";
     let gate = Gate::stopped(GateName::Validate, Reason::UnsupportedEngine, &message, change);
-    report.fails(&Failure::plain(Reason::UnsupportedEngine, message, false)).gate(gate)
+    let mut plan = report.fails(&Failure::plain(Reason::UnsupportedEngine, message, false)).gate(gate);
+    plan.steps.splice(0..0, patient.then_some(Step::ConfirmGone(definition)));
+    plan
 }
 
 fn forbidden(report: Report<'_>, not_allowed: &NotAllowed) -> Plan<WorkflowExecutionStatus> {

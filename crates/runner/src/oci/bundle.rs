@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-use super::{Image, Kind, Layout, Platform, Reference, decompressed, members};
+use super::{Descriptor, Kind, Layout, Manifest, Platform, Reference, decompressed, members};
 
 const KIND: &str = "dev.tekton.image.kind";
 const NAME: &str = "dev.tekton.image.name";
@@ -17,6 +17,9 @@ const MAX_OBJECTS: usize = 20;
 /// The longest object: what the API server takes, so that whatever can be stored can be bundled.
 const MAX_OBJECT_BYTES: u64 = 3 << 19;
 
+/// The longest layer: an object in a tar, whose blocks and directories add a little. Compressed it is shorter.
+pub const MAX_LAYER_BYTES: u64 = 2 << 20;
+
 /// Members of a layer that are looked at before its file: directories that lead to it.
 const MAX_MEMBERS: usize = 64;
 
@@ -26,10 +29,6 @@ const MAX_LAYOUTS: usize = 4096;
 /// Why a bundle does not give what is wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}")]
-    Name(#[from] super::reference::NoReference),
-    #[error("bundle {0} is not among the local images, and registries are not asked here")]
-    Unknown(String),
     #[error("cannot retrieve the oci image: {0}")]
     Layout(#[from] super::Error),
     #[error("not a bundle: it contained more than the maximum {MAX_OBJECTS} allow objects")]
@@ -46,12 +45,12 @@ pub enum Error {
     Io { layer: String, source: io::Error },
 }
 
-/// The bytes of one object of the bundle that has this name among the layouts and archives in a directory.
+/// The bytes of one object of the bundle that has this name among the layouts and archives in a directory; `None` where
+/// nothing there has that name.
 ///
 /// # Errors
-/// When there is no such bundle, or it is none, or it does not hold that object.
-pub fn read(directory: &Path, bundle: &str, kind: &str, name: &str) -> Result<Vec<u8>, Error> {
-    let wanted: Reference = bundle.parse()?;
+/// When it is no bundle, or does not hold that object.
+pub fn read(directory: &Path, wanted: &Reference, kind: &str, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -62,16 +61,21 @@ pub fn read(directory: &Path, bundle: &str, kind: &str, name: &str) -> Result<Ve
     paths.sort();
     // What is no layout is somebody else's: the directory may hold anything.
     for layout in paths.into_iter().filter_map(|path| Layout::open(path).ok()) {
-        if let Some(found) = layout.find(&wanted) {
+        if let Some(found) = layout.find(wanted) {
             let image = layout.image(found, &Platform::here())?;
-            return object(&layout, &image, kind, name);
+            let layer = layer(&image.manifest, kind, name)?;
+            return object(layout.blob(layer)?, layer).map(Some);
         }
     }
-    Err(Error::Unknown(bundle.to_owned()))
+    Ok(None)
 }
 
-fn object(layout: &Layout, image: &Image, kind: &str, name: &str) -> Result<Vec<u8>, Error> {
-    let layers = &image.manifest.layers;
+/// The layer of a bundle that holds an object.
+///
+/// # Errors
+/// When it is no bundle, or does not hold that object.
+pub fn layer<'a>(manifest: &'a Manifest, kind: &str, name: &str) -> Result<&'a Descriptor, Error> {
+    let layers = &manifest.layers;
     if layers.len() > MAX_OBJECTS {
         return Err(Error::TooMany);
     }
@@ -81,12 +85,20 @@ fn object(layout: &Layout, image: &Image, kind: &str, name: &str) -> Result<Vec<
             said.ok_or_else(|| Error::NoAnnotation(layer.digest.to_string(), key))
         };
         if says(KIND)?.eq_ignore_ascii_case(kind) && says(NAME)? == name {
-            let failed = |source| Error::Io { layer: layer.digest.to_string(), source };
-            let tar = decompressed(layout.blob(layer)?).map_err(failed)?;
-            return file(tar, &layer.digest.to_string());
+            return Ok(layer);
         }
     }
     Err(Error::NoObject { kind: kind.to_owned(), name: name.to_owned() })
+}
+
+/// The object in a layer's bytes.
+///
+/// # Errors
+/// When it is not the layer of a bundle.
+pub fn object(blob: impl Read, layer: &Descriptor) -> Result<Vec<u8>, Error> {
+    let layer = layer.digest.to_string();
+    let tar = decompressed(blob).map_err(|source| Error::Io { layer: layer.clone(), source })?;
+    file(tar, &layer)
 }
 
 /// The one file of a layer.
@@ -118,7 +130,6 @@ fn file(tar: impl Read, layer: &str) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oci::Descriptor;
     use crate::oci::build::Builder;
     use serde_json::json;
 
@@ -147,8 +158,8 @@ mod tests {
 
     fn check(layers: &[(&str, &str, Vec<u8>)]) -> Result<String, String> {
         let images = bundle(layers);
-        let read = read(images.path(), "example.com/flows/mend:1", "pipeline", "w");
-        read.map(|bytes| String::from_utf8(bytes).unwrap()).map_err(|error| error.to_string())
+        let read = read(images.path(), &"example.com/flows/mend:1".parse().unwrap(), "pipeline", "w");
+        read.map(|bytes| String::from_utf8(bytes.unwrap()).unwrap()).map_err(|error| error.to_string())
     }
 
     fn tarred(path: &str, text: &str) -> Vec<u8> {
@@ -183,9 +194,8 @@ mod tests {
         let many: Vec<_> = (0..21).map(|_| ("task", "x", tarred("x", "x"))).collect();
         assert!(check(&many).unwrap_err().contains("more than the maximum 20"));
         let images = bundle(&[]);
-        let unknown = read(images.path(), "example.com/other:1", "pipeline", "w").unwrap_err();
-        assert!(unknown.to_string().contains("registries are not asked"), "{unknown}");
-        assert!(read(images.path(), "NOT A NAME", "pipeline", "w").is_err());
+        let unknown = read(images.path(), &"example.com/other:1".parse().unwrap(), "pipeline", "w");
+        assert_eq!(unknown.unwrap(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::cluster::tekton::spec::{self, MAX_TASKS};
 use crate::cluster::tekton::substitute::{Replacements, ResultName, results_named_in};
 use crate::cluster::tekton::values::{self, Problem};
 use crate::cluster::tekton::{Verdict, workspace};
-use crate::object::Reference;
+use crate::object::{Object, Reference};
 use crate::outside::Call;
 use crate::view::Input;
 
@@ -22,8 +22,8 @@ pub(super) enum Resolved {
     Pipeline(Box<Pipeline>),
     /// To be asked for first.
     Asking(Vec<Call>),
-    /// Asked for, and not answered for now.
-    Later,
+    /// Asked for, and not answered for now, and why.
+    Later(String),
     /// The run fails, once it is confirmed that these objects are not there.
     Refused {
         verdict: Verdict,
@@ -59,7 +59,7 @@ pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Res
         (None, None, Some(reference)) => match Wanted::from(reference).find::<PipelineSpec>(input) {
             Origin::Found { spec, .. } => Ok(*spec),
             Origin::Ask(call) => return Resolved::Asking(vec![call]),
-            Origin::Later => return Resolved::Later,
+            Origin::Later(why) => return Resolved::Later(why),
             Origin::Absent(reference) => {
                 let wanted = &reference.key.name;
                 let why = format!(
@@ -81,8 +81,7 @@ pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Res
     let spec = match found {
         Ok(spec) => spec,
         Err((why, confirm)) => {
-            let message = format!("Error retrieving pipeline for pipelinerun {}: {why}", me.key());
-            return Resolved::Refused { verdict: Verdict::failed("CouldntGetPipeline", message), confirm };
+            return Resolved::Refused { verdict: not_got(me, &why), confirm };
         }
     };
     match Pipeline::check(input, run, name, spec) {
@@ -90,6 +89,12 @@ pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Res
         Ok(pipeline) => Resolved::Pipeline(Box::new(pipeline)),
         Err(verdict) => Resolved::Refused { verdict, confirm: vec![] },
     }
+}
+
+/// The verdict on a run whose pipeline cannot be had.
+pub(super) fn not_got(me: &Object, why: &str) -> Verdict {
+    let message = format!("Error retrieving pipeline for pipelinerun {}: {why}", me.key());
+    Verdict::failed("CouldntGetPipeline", message)
 }
 
 impl Pipeline {
@@ -189,7 +194,7 @@ impl Pipeline {
                     asking.push(call);
                     continue;
                 }
-                Origin::Later => return Resolved::Later,
+                Origin::Later(why) => return Resolved::Later(why),
                 Origin::Absent(reference) => {
                     let name = &reference.key.name;
                     (

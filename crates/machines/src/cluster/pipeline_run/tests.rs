@@ -509,6 +509,25 @@ fn a_bundle_is_asked_for_once_and_what_is_no_bundle_fails_the_run() {
 }
 
 #[test]
+fn a_registry_that_does_not_answer_is_waited_for_as_long_as_tekton_would() {
+    let spec = "pipelineRef: {resolver: bundles, params: [{name: bundle, value: 'example.com/b:1'}, {name: name, value: w}]}";
+    let mut run = Run::of(spec);
+    run.cluster.outside = |call| Err(Failure::unanswered(call.to_string(), "cannot connect"));
+    run.settle();
+    assert_eq!(run.reason(), "ResolvingPipelineRef");
+    assert_eq!(run.condition().2, "PipelineRun n/r awaiting remote resource");
+    run.cluster.now += Duration::from_secs(59);
+    run.settle();
+    assert_eq!(run.reason(), "ResolvingPipelineRef");
+    run.cluster.now += Duration::from_secs(1);
+    run.settle();
+    let (_, reason, message) = run.condition();
+    assert_eq!(reason, "CouldntGetPipeline");
+    let why = "resolution took longer than global timeout of 1m0s: resolver type bundles: cannot connect";
+    assert_eq!(message, format!("Error retrieving pipeline for pipelinerun n/r: {why}"));
+}
+
+#[test]
 fn workspaces_reach_the_tasks_and_a_claim_is_made_of_a_template() {
     let mut run = Run::pipeline(
         "workspaces: [{name: src}, {name: conf, optional: true}]

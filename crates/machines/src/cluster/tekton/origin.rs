@@ -1,18 +1,26 @@
 //! Where does a pipeline or task come from: an object of the same namespace, or a bundle?
 //!
 //! A bundle is asked for like anything outside of the API server ([`crate::outside`]); what came back is kept in the
-//! run's status, so it is asked for once.
+//! run's status, so it is asked for once. A registry that does not answer is asked again, for as long as Tekton would.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use pawl_api::meta::Kind;
 use pawl_api::tekton::{PIPELINE, Param, PipelineRef, TASK, TaskRef};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::go_duration;
 use super::substitute::plain;
+use crate::cluster::job::later;
 use crate::failure::Category;
 use crate::object::{Key, Reference};
 use crate::outside::{BundleEntry, Call};
 use crate::view::Input;
+
+/// How long Tekton waits for a resolver before the run fails.
+const RESOLUTION_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A pipeline or task, as far as it is known in this look.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +32,8 @@ pub(crate) enum Origin<T> {
     },
     /// To be asked for first.
     Ask(Call),
-    /// Asked for, and not answered for now: the look is repeated by itself.
-    Later,
+    /// Asked for, and not answered for now, and why: the look is repeated by itself.
+    Later(String),
     /// No such object is known. A cache that has not seen it is no proof: to be confirmed.
     Absent(Reference),
     /// Nothing that could be run, and why.
@@ -102,15 +110,30 @@ impl Wanted<'_> {
         let call = Call::Bundle(BundleEntry { bundle, kind: default_kind.to_owned(), name: name.clone() });
         match input.answers.get(&call) {
             None => Origin::Ask(call),
-            Some(Ok(reply)) => reply.bundle().map_or(Origin::Later, |object| read(&name, object)),
+            Some(Ok(reply)) => reply.bundle().map_or_else(
+                || Origin::Refused("resolver type bundles: the answer is no bundle".to_owned()),
+                |object| read(&name, object),
+            ),
             Some(Err(failure)) => match failure.category {
-                Category::Transient | Category::Conflict => Origin::Later,
+                Category::Transient | Category::Conflict => {
+                    Origin::Later(format!("resolver type bundles: {}", failure.message))
+                }
                 Category::Permanent | Category::Gone => {
                     Origin::Refused(format!("resolver type bundles: {}", failure.message))
                 }
             },
         }
     }
+}
+
+/// Until when a run that began then waits for an answer; and, once that has passed, what it says in Tekton's words.
+pub(crate) fn patience(began: Timestamp, now: Timestamp, why: &str) -> Result<Timestamp, String> {
+    let until = later(began, RESOLUTION_TIMEOUT);
+    if now < until {
+        return Ok(until);
+    }
+    let limit = go_duration(RESOLUTION_TIMEOUT);
+    Err(format!("resolution took longer than global timeout of {limit}: {why}"))
 }
 
 fn read<T: DeserializeOwned>(name: &str, object: &Value) -> Origin<T> {

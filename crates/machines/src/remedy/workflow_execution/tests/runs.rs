@@ -277,6 +277,27 @@ fn tekton_absent_then_installed() {
 }
 
 #[test]
+fn tekton_that_was_defined_a_moment_ago_is_waited_for_and_not_for_ever() {
+    let definition =
+        json!({"kind": "CustomResourceDefinition", "metadata": {"name": "pipelineruns.tekton.dev"}});
+    let mut lab = Lab::new();
+    lab.cluster.world.without(PIPELINE_RUN);
+    lab.cluster.put(definition.clone());
+    lab.execution("w", json!({}));
+    assert_ne!(lab.status("w")["phase"], "Failed", "an old answer is no answer");
+    lab.cluster.world.with(&PIPELINE_RUN);
+    lab.settle().check("w", "Running", "Running");
+
+    let mut lab = Lab::new();
+    lab.cluster.world.without(PIPELINE_RUN);
+    lab.cluster.put(definition);
+    lab.execution("w", json!({}));
+    lab.wait(Duration::from_secs(29));
+    assert_ne!(lab.status("w")["phase"], "Failed");
+    lab.wait(Duration::from_secs(1)).check("w", "Failed", "UnsupportedEngine");
+}
+
+#[test]
 fn a_steady_state_writes_nothing_i12() {
     let mut lab = Lab::new();
     lab.execution("w", json!({})).tekton("w", "Unknown", "Running", "Tasks Completed: 0");

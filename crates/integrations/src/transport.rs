@@ -1,7 +1,7 @@
 //! How does a request get there? Over HTTPS, or into whatever is handed in: the fake answers without a socket.
 //!
-//! A transport is a service from whole requests to whole answers. Its time limit is its own, so that the client above
-//! needs no runtime and no timer.
+//! A transport is a service from whole requests to whole answers. It keeps the time itself, so that the client above
+//! needs no runtime and no timer; a request may carry [`Limits`] of its own.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,6 +25,14 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// that. Twice as much is not GitHub.
 pub const MAX_BODY_BYTES: usize = 16 << 20;
 
+/// What one request may take, where that is not what GitHub may: an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub timeout: Duration,
+    /// Of the answer.
+    pub body_bytes: usize,
+}
+
 /// Idle connections kept, for all Repositories of one host: enough for the engine's workers, few enough for a proxy.
 const MAX_IDLE_CONNECTIONS: usize = 16;
 
@@ -43,9 +51,9 @@ pub enum Broken {
     /// It was sent, and took too long.
     #[error("no answer within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// The answer is larger than any that GitHub gives.
-    #[error("the answer is larger than {MAX_BODY_BYTES} bytes")]
-    TooLarge,
+    /// The answer is larger than what was asked for can be.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
 }
 
 /// TLS cannot be set up on this machine.
@@ -55,7 +63,7 @@ pub struct SetupError(#[from] rustls::Error);
 
 /// HTTPS with the system's root certificates. One is enough for all Repositories: it keeps connections.
 ///
-/// A machine without root certificates may still do everything else: only what goes to GitHub fails there, and says so.
+/// A machine without root certificates may still do everything else: only what needs TLS fails there, and says so.
 ///
 /// # Errors
 /// When TLS itself is no use.
@@ -65,7 +73,7 @@ pub fn https() -> Result<Transport, SetupError> {
     let builder = match builder()?.with_native_roots() {
         Ok(builder) => builder,
         Err(error) => {
-            tracing::warn!(%error, "this machine trusts no certificate authority: GitHub cannot be reached over TLS");
+            tracing::warn!(%error, "this machine trusts no certificate authority: nobody can be reached over TLS");
             builder()?.with_root_certificates(rustls::RootCertStore::empty())
         }
     };
@@ -111,11 +119,12 @@ impl tower::Service<Request<Bytes>> for Https {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let (client, timeout) = (self.client.clone(), self.timeout);
+        let usual = Limits { timeout: self.timeout, body_bytes: MAX_BODY_BYTES };
+        let (client, limits) = (self.client.clone(), request.extensions().get().copied().unwrap_or(usual));
         Box::pin(async move {
-            match tokio::time::timeout(timeout, exchange(&client, request)).await {
+            match tokio::time::timeout(limits.timeout, exchange(&client, request, limits.body_bytes)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Broken::TimedOut(timeout)),
+                Err(_) => Err(Broken::TimedOut(limits.timeout)),
             }
         })
     }
@@ -124,14 +133,19 @@ impl tower::Service<Request<Bytes>> for Https {
 async fn exchange(
     client: &Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     request: Request<Bytes>,
+    body_bytes: usize,
 ) -> Result<Response<Bytes>, Broken> {
     let answer = client.request(request.map(Full::new)).await.map_err(|error| {
         let said = chain(&error);
         if error.is_connect() { Broken::Connect(said) } else { Broken::Lost(said) }
     })?;
     let (parts, body) = answer.into_parts();
-    let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() { Broken::TooLarge } else { Broken::Lost(error.to_string()) }
+    let body = Limited::new(body, body_bytes).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            Broken::TooLarge(body_bytes)
+        } else {
+            Broken::Lost(error.to_string())
+        }
     })?;
     Ok(Response::from_parts(parts, body.to_bytes()))
 }
