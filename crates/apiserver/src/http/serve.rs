@@ -92,10 +92,11 @@ pub async fn serve_within(
         tokio::spawn(async move {
             match tls {
                 None => converse(stream, service, bounds, &seat, stopped).await,
-                Some(tls) => match shake_hands(&tls, stream, &seat).await {
-                    Some(stream) => converse(stream, service, bounds, &seat, stopped).await,
-                    None => {}
-                },
+                Some(tls) => {
+                    if let Some(stream) = shake_hands(&tls, stream, &seat).await {
+                        converse(stream, service, bounds, &seat, stopped).await;
+                    }
+                }
             }
             drop((seat, place));
         });
