@@ -17,6 +17,11 @@ pub(crate) struct Up {
 impl Up {
     /// Starts one; `None` where nobody has kubectl.
     pub(crate) fn new() -> Option<Self> {
+        Self::with(&[])
+    }
+
+    /// The same, told more.
+    pub(crate) fn with(more: &[&str]) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output();
         if !version.is_ok_and(|output| output.status.success()) {
             eprintln!(
@@ -27,6 +32,7 @@ impl Up {
         let home = tempfile::tempdir().unwrap();
         let mut pawl = Command::new(PAWL)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data", "--write-kubeconfig", "kubeconfig"])
+            .args(more)
             .current_dir(home.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
