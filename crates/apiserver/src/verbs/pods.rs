@@ -84,14 +84,14 @@ pub(super) fn check_ephemeral(call: &Call<'_>, new: &Value, old: &Value) -> Resu
         );
     }
     let named = |name: &Value| now.iter().find(|container| container["name"] == *name);
-    for gone in before.iter().filter(|container| named(&container["name"]).is_none()) {
+    if let Some(gone) = before.iter().find(|container| named(&container["name"]).is_none()) {
         let name = gone["name"].as_str().unwrap_or_default();
         return refused(
             "spec.ephemeralContainers",
             &format!("existing ephemeral containers {name:?} may not be removed"),
         );
     }
-    for changed in before.iter().filter(|container| named(&container["name"]) != Some(*container)) {
+    if let Some(changed) = before.iter().find(|container| named(&container["name"]) != Some(*container)) {
         let name = changed["name"].as_str().unwrap_or_default();
         return refused(
             "spec.ephemeralContainers",

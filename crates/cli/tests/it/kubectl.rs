@@ -16,6 +16,7 @@ pub(crate) struct Up {
 
 impl Up {
     /// Starts one; `None` where nobody has kubectl.
+    #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
     pub(crate) fn new() -> Option<Self> {
         Self::with(&[])
     }

@@ -364,8 +364,6 @@ impl Round<'_> {
         self.tell(&Verdict::running("ToBeRetried", verdict.message))
     }
 
-    /// Ends the run for good.
-    #[expect(clippy::needless_pass_by_value, reason = "a verdict is given once")]
     /// Whoever has the task does not answer for now.
     fn wait_for_task(self, why: &str) -> Plan<TaskRunStatus> {
         let me = &self.observed.me;
@@ -382,6 +380,8 @@ impl Round<'_> {
         }
     }
 
+    /// Ends the run for good.
+    #[expect(clippy::needless_pass_by_value, reason = "a verdict is given once")]
     fn refuse(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
         self.status.completion_time = Some(Time(self.now));
         self.tell(&verdict)

@@ -36,16 +36,22 @@ fn left_behind() -> Scenario {
         || {
             let job = |name: &str, held: bool| {
                 let template = crate::scenarios::jobs::template(&["exit", "0"]);
-                stray(JOB, "KubernetesExecution", name, held, json!({"suspend": held, "template": template}))
+                stray(
+                    JOB,
+                    "KubernetesExecution",
+                    name,
+                    held,
+                    Some(json!({"suspend": held, "template": template})),
+                )
             };
-            let secret = |name: &str| stray(SECRET, "KubernetesExecution", name, false, json!({}));
+            let secret = |name: &str| stray(SECRET, "KubernetesExecution", name, false, None);
             let run = json!({"status": "PipelineRunPending", "pipelineRef": {"name": "mend"}});
             let left = vec![
                 job("ke-held", true),
                 job("ke-going", false),
                 secret("ke-held-in"),
                 secret("pawl-undo-gone"),
-                stray(PIPELINE_RUN, "WorkflowExecution", "far", true, run),
+                stray(PIPELINE_RUN, "WorkflowExecution", "far", true, Some(run)),
             ];
             [stage(), left].concat_deeds()
         },
@@ -65,7 +71,7 @@ fn left_behind() -> Scenario {
 }
 
 /// What was made for the execution `default/gone`, which there is none of any more.
-fn stray(kind: Kind, owner: &str, name: &str, held: bool, spec: Value) -> Deed {
+fn stray(kind: Kind, owner: &str, name: &str, held: bool, spec: Option<Value>) -> Deed {
     let mut annotations = json!({annotations::EXECUTION: "default/gone"});
     if held {
         merge(&mut annotations, json!({HELD: "false"}));
@@ -74,12 +80,11 @@ fn stray(kind: Kind, owner: &str, name: &str, held: bool, spec: Value) -> Deed {
         json!({OWNER_KIND: owner, OWNER_UID: "gone", OWNER_NAMESPACE: "default", OWNER_NAME: "gone"});
     let metadata =
         json!({"name": name, "namespace": EXECUTOR_NAMESPACE, "labels": labels, "annotations": annotations});
-    let spec = if kind == SECRET {
-        json!({"metadata": metadata})
-    } else {
-        json!({"metadata": metadata, "spec": spec})
+    let manifest = match spec {
+        Some(spec) => json!({"metadata": metadata, "spec": spec}),
+        None => json!({"metadata": metadata}),
     };
-    Deed::create(kind, spec)
+    Deed::create(kind, manifest)
 }
 
 fn self_approval() -> Scenario {
