@@ -16,12 +16,12 @@ pub(crate) struct Up {
 
 impl Up {
     /// Starts one; `None` where nobody has kubectl.
-    #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
     pub(crate) fn new() -> Option<Self> {
         Self::with(&[])
     }
 
     /// The same, told more.
+    #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
     pub(crate) fn with(more: &[&str]) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output();
         if !version.is_ok_and(|output| output.status.success()) {
