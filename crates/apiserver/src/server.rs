@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::access::{self, Access, Identity};
@@ -126,6 +127,13 @@ impl Server {
     #[must_use]
     pub fn with_logs(mut self, logs: Arc<dyn PodLogs>) -> Server {
         self.logs = Some(logs);
+        self
+    }
+
+    /// Tells of definitions that clients create in the OpenAPI documents only after this, instead of a second.
+    #[must_use]
+    pub fn telling_schemas_after(self, after: SignedDuration) -> Server {
+        self.core.unpublished.hold_for(after);
         self
     }
 

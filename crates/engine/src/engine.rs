@@ -454,7 +454,9 @@ impl Core {
             }
             all_open &= queue.is_open(place);
         }
-        self.ready.send_if_modified(|ready| std::mem::replace(ready, all_open) != all_open);
+        // Lanes never close, so what was found open by anybody stays so: whoever looked earlier and speaks later must not
+        // take it back, or those who wait for it might never hear of it.
+        self.ready.send_if_modified(|ready| all_open && !std::mem::replace(ready, true));
         self.work.notify_one();
     }
 

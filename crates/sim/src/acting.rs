@@ -29,7 +29,7 @@ use pawl_machines::remedy::action::kept::{self, Kept};
 use pawl_machines::remedy::action::report::Outcome;
 use pawl_machines::remedy::action::seen::{Read, Seen};
 use pawl_machines::remedy::action::{
-    self, Access, Ask, Captured, Context, Definition, Looked, Order, Report, definition,
+    self, Access, Ask, Captured, Context, Definition, Looked, Order, Report, definition, diff,
 };
 use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
 use serde_json::Value;
@@ -37,6 +37,16 @@ use serde_json::Value;
 use crate::fault::Fault;
 use crate::ground::{Ground, SharedTrace, SimEnv, request};
 use crate::hub::Weather;
+use crate::mutant::Guards;
+
+/// A value that stands in Secrets, and may stand nowhere else (I6).
+pub const CANARY: &str = "obviously-not-a-real-secret";
+
+/// Whether a text has the canary in it, as it is or as a Secret holds it. Its length divides by three, so that whatever
+/// follows it does not change how it is encoded.
+pub fn sings(text: &str) -> bool {
+    text.contains(CANARY) || text.contains(&STANDARD.encode(CANARY))
+}
 
 /// The ports that answer about actions, for one replica.
 #[derive(Debug)]
@@ -45,15 +55,22 @@ pub struct Port {
     env: Arc<SimEnv>,
     weather: Arc<dyn Weather>,
     trace: SharedTrace,
+    guards: Guards,
 }
 
 impl Port {
-    pub fn new(server: &Server, env: &Arc<SimEnv>, weather: Arc<dyn Weather>, trace: SharedTrace) -> Self {
-        Self { server: server.clone(), env: Arc::clone(env), weather, trace }
+    pub fn new(
+        server: &Server,
+        env: &Arc<SimEnv>,
+        weather: Arc<dyn Weather>,
+        trace: SharedTrace,
+        guards: Guards,
+    ) -> Self {
+        Self { server: server.clone(), env: Arc::clone(env), weather, trace, guards }
     }
 
     fn store(&self) -> Store<'_> {
-        Store { server: &self.server, now: self.env.now() }
+        Store { server: &self.server, now: self.env.now(), shown_mask: self.guards.shown_mask }
     }
 
     fn answer(&self, call: &Call) -> Result<Reply, Failure> {
@@ -74,6 +91,9 @@ impl Port {
     async fn through_the_weather(&self, call: &Call) -> Result<Reply, Failure> {
         let lost = |why: &str| Err(Failure::unanswered(call.to_string(), why));
         let fault = self.weather.strike();
+        if sings(&format!("{call:?}")) {
+            self.trace.leak(call.to_string());
+        }
         self.trace.line(|| match fault {
             Some(fault) => format!("{call} (fault: {fault})"),
             None => call.to_string(),
@@ -156,7 +176,7 @@ pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
     }
     let volumes = pod.raw().pointer("/spec/volumes")?.as_array()?;
     let input = volumes.first()?.pointer("/secret/secretName")?.as_str()?;
-    let store = Store { server: &ground.server, now: ground.now() };
+    let store = Store { server: &ground.server, now: ground.now(), shown_mask: true };
     let secret = store.get(&SECRET, &Key::new(pod.namespace(), input))?;
     let order = Order::from_json(&decoded(&secret, ORDER_KEY)?).ok()?;
     let course = store.asked(&order, |definition, context, seen| definition.course(context, seen))?;
@@ -180,6 +200,8 @@ pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
 struct Store<'a> {
     server: &'a Server,
     now: jiff::Timestamp,
+    /// What is shown of a Secret has no values.
+    shown_mask: bool,
 }
 
 impl Store<'_> {
@@ -214,7 +236,9 @@ impl Store<'_> {
         self.asked(order, |definition, context, seen| {
             let before = definition.before(context, seen);
             let targets = definition.targets(order, context.parameters).into_iter().map(|place| {
-                let object = seen.shared(&place);
+                let shown =
+                    |object: &Value| if self.shown_mask { diff::shown(object) } else { object.clone() };
+                let object = seen.object(&place).map(|object| Arc::new(shown(object)));
                 let uid = object.as_deref().and_then(|object| object.pointer("/metadata/uid")?.as_str());
                 let uid = uid.unwrap_or_default().to_owned();
                 (Reference { kind: place.kind.clone(), key: place.key.clone(), uid }, object)

@@ -87,7 +87,7 @@ pub fn setup(seed: u64, requests: u32, guards: Guards) -> Setup {
     let mut rng = fastrand::Rng::with_seed(seed);
     let replicas = rng.usize(1..=2);
     let faults = fault::draw(&mut rng, requests);
-    Setup { seed, replicas, faults, guards, keep_trace: false }
+    Setup { seed, replicas, faults, guards, keep_trace: false, meanwhile: None }
 }
 
 /// Runs a scenario for each seed, on all cores, until one fails. Which one is reported does not depend on who was faster:

@@ -302,11 +302,17 @@ pub struct SharedTrace(Arc<Mutex<Trace>>);
 struct Trace {
     hash: Sha256,
     lines: Option<Vec<String>>,
+    /// What was asked of whom with a value in it that must not leave its Secret.
+    leaks: Vec<String>,
 }
 
 impl SharedTrace {
     fn new(keep: bool) -> Self {
-        Self(Arc::new(Mutex::new(Trace { hash: Sha256::new(), lines: keep.then(Vec::new) })))
+        Self(Arc::new(Mutex::new(Trace {
+            hash: Sha256::new(),
+            lines: keep.then(Vec::new),
+            leaks: Vec::new(),
+        })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Trace> {
@@ -321,6 +327,15 @@ impl SharedTrace {
         if let Some(lines) = &mut trace.lines {
             lines.push(line);
         }
+    }
+
+    /// Somebody was told a secret.
+    pub fn leak(&self, what: String) {
+        self.lock().leaks.push(what);
+    }
+
+    pub fn leaks(&self) -> Vec<String> {
+        self.lock().leaks.clone()
     }
 
     pub fn hash(&self) -> String {

@@ -26,7 +26,7 @@ use crate::kubelet;
 use crate::mutant::Guards;
 use crate::oracle::{self, Oracle, Summary, Violation};
 use crate::replica::Replica;
-use crate::scenario::Scenario;
+use crate::scenario::{Deed, Scenario};
 
 /// More steps than any scenario needs by two orders of magnitude: beyond it, a run does not converge.
 const MAX_STEPS: u32 = 50_000;
@@ -51,6 +51,14 @@ pub struct Setup {
     pub faults: Vec<Injection>,
     pub guards: Guards,
     pub keep_trace: bool,
+    pub meanwhile: Option<Meanwhile>,
+}
+
+/// Something that somebody does in the middle of everything: after so many changes, as soon as it is possible.
+#[derive(Clone, Copy, Debug)]
+pub struct Meanwhile {
+    pub changes: usize,
+    pub deed: fn() -> Deed,
 }
 
 impl Setup {
@@ -66,7 +74,8 @@ impl Setup {
 
     /// One replica, no faults, first come first served: what every other run is compared with.
     pub fn plain() -> Self {
-        Self { seed: 0, replicas: 1, faults: Vec::new(), guards: Guards::default(), keep_trace: false }
+        let (faults, guards) = (Vec::new(), Guards::default());
+        Self { seed: 0, replicas: 1, faults, guards, keep_trace: false, meanwhile: None }
     }
 }
 
@@ -76,6 +85,8 @@ pub struct Run {
     pub summary: Summary,
     pub violations: Vec<Violation>,
     pub requests: u32,
+    /// How often something changed.
+    pub changes: usize,
     /// Every right that was used.
     pub used: BTreeSet<Used>,
     pub trace_hash: String,
@@ -110,6 +121,8 @@ struct World<'a> {
     mail: Mail,
     used: BTreeSet<Used>,
     slow: bool,
+    /// What somebody has yet to do, in the middle of everything.
+    meanwhile: Option<(usize, Deed)>,
     violations: Vec<Violation>,
 }
 
@@ -136,6 +149,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         mail: Mail::default(),
         used: BTreeSet::new(),
         slow: scenario.stalls && setup.seed % 2 == 1,
+        meanwhile: setup.meanwhile.map(|meanwhile| (meanwhile.changes, (meanwhile.deed)())),
         violations: Vec::new(),
     };
     world.play();
@@ -145,6 +159,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
 impl World<'_> {
     fn play(&mut self) {
         for _ in 0..MAX_STEPS {
+            self.interrupt();
             let actions = self.actions();
             if actions.is_empty() {
                 if !self.advance_clock() {
@@ -167,6 +182,18 @@ impl World<'_> {
             }
         }
         self.broken(Oracle::Converges, format!("still busy after {MAX_STEPS} steps"));
+    }
+
+    /// Somebody does what they do in the middle of everything, if that is now.
+    fn interrupt(&mut self) {
+        let ground = &self.ground;
+        let now =
+            |(changes, deed): &mut (usize, Deed)| ground.history.len() >= *changes && (deed.when)(ground);
+        if let Some((_, deed)) = self.meanwhile.take_if(now)
+            && let Err(what) = deed.perform(&mut self.ground)
+        {
+            self.broken(Oracle::EndsWell, what);
+        }
     }
 
     /// Now and then another replica takes over, in the middle of whatever is going on.
@@ -411,7 +438,8 @@ impl World<'_> {
             self.violations = oracle::judge(self.scenario, &self.ground, &summary, base);
             self.rest();
         }
-        Run { summary, violations: self.violations, requests, used: self.used, trace_hash, trace }
+        let changes = self.ground.history.len();
+        Run { summary, violations: self.violations, requests, changes, used: self.used, trace_hash, trace }
     }
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
@@ -456,7 +484,8 @@ fn outside(ground: &Ground, sky: &Arc<Sky>, guards: Guards) -> Arc<dyn Outside> 
         }
         None => {
             let weather = Arc::clone(sky) as Arc<dyn Weather>;
-            Arc::new(acting::Port::new(&ground.server, &ground.env, weather, ground.trace().clone()))
+            let trace = ground.trace().clone();
+            Arc::new(acting::Port::new(&ground.server, &ground.env, weather, trace, guards))
         }
     }
 }

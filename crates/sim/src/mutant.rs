@@ -7,6 +7,7 @@ use http::{Method, Request};
 use pawl_api::git::annotations::LAST_SHA;
 use pawl_machines::machine::BoundPlan;
 use pawl_machines::plan::Step;
+use pawl_machines::remedy::kubernetes_execution;
 use pawl_machines::{apply, git};
 
 /// What keeps a run right. All on, but in a mutant. Some are switched off where they are; others are undone on the way
@@ -15,6 +16,7 @@ use pawl_machines::{apply, git};
 pub struct Guards {
     pub applying: apply::Guards,
     pub git: git::Guards,
+    pub actions: kubernetes_execution::Guards,
     /// A decision never runs on caches older than its own last write.
     pub read_your_writes: bool,
     /// `$` is written `$$` in what a Job is told of branches and paths (I10).
@@ -27,6 +29,8 @@ pub struct Guards {
     pub external_id_look_up: bool,
     /// What Secrets hold is masked in the log that GitHub is shown (I6).
     pub log_mask: bool,
+    /// What Secrets hold is masked in what policies and conditions are shown of a target (I6).
+    pub shown_mask: bool,
 }
 
 impl Default for Guards {
@@ -34,12 +38,14 @@ impl Default for Guards {
         Self {
             applying: apply::Guards::default(),
             git: git::Guards::default(),
+            actions: kubernetes_execution::Guards::default(),
             read_your_writes: true,
             dollar_escape: true,
             foreground_delete: true,
             last_sha_order: true,
             external_id_look_up: true,
             log_mask: true,
+            shown_mask: true,
         }
     }
 }
@@ -192,5 +198,41 @@ pub const ALL: &[Mutant] = &[
         scenario: "git-secret-in-log",
         from: 1,
         guards: || without(|guards| guards.log_mask = false),
+    },
+    Mutant {
+        name: "approval digest",
+        scenario: "action-target-moves",
+        from: 1,
+        guards: || without(|guards| guards.actions.approval_digest = false),
+    },
+    Mutant {
+        name: "approval by another",
+        scenario: "action-self-approval",
+        from: 1,
+        guards: || without(|guards| guards.actions.not_self = false),
+    },
+    Mutant {
+        name: "undo first",
+        scenario: "action-scale",
+        from: 1,
+        guards: || without(|guards| guards.actions.undo_first = false),
+    },
+    Mutant {
+        name: "recorded before let go",
+        scenario: "action-job-removed",
+        from: 1,
+        guards: || without(|guards| guards.actions.recorded_first = false),
+    },
+    Mutant {
+        name: "freshness of a rollback",
+        scenario: "action-rollback-stale",
+        from: 1,
+        guards: || without(|guards| guards.actions.freshness = false),
+    },
+    Mutant {
+        name: "mask of what is shown",
+        scenario: "action-secret",
+        from: 1,
+        guards: || without(|guards| guards.shown_mask = false),
     },
 ];

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use pawl_api::git::{branch, workflow};
 use pawl_api::k8s::{JOB, LEASE, SECRET};
@@ -16,8 +17,10 @@ use pawl_machines::apply::EVENT;
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 
+use crate::acting::sings;
 use crate::ground::{Ground, Happened};
 use crate::hub::{CREDENTIALS, Hub};
+use crate::mutant::Guards;
 use crate::scenario::Scenario;
 
 /// A promise that was broken, and how.
@@ -231,6 +234,7 @@ pub fn judge(
         violations.extend(contract(hub));
         violations.extend(no_secret(ground, hub));
     }
+    violations.extend(no_canary(scenario, ground));
     if let Err(what) = (scenario.ends_with)(ground) {
         violations.push(Violation { oracle: Oracle::EndsWell, what });
     }
@@ -425,6 +429,33 @@ pub fn no_secret(ground: &Ground, hub: &Hub) -> Vec<Violation> {
         )
         .collect();
     told.into_iter().take(1).map(|what| Violation { oracle: Oracle::NoSecret, what }).collect()
+}
+
+/// I6: a value that an action takes from one Secret to another is in no status, Event, Job or row of the ledger, and nobody
+/// was asked anything with it.
+pub fn no_canary(scenario: &Scenario, ground: &Ground) -> Vec<Violation> {
+    let holds = |object: &Object| sings(&object.raw().to_string());
+    let (secrets, others): (Vec<&Happened>, Vec<&Happened>) =
+        ground.history.iter().partition(|happened| *happened.object.kind() == SECRET);
+    // To read all that ever happened takes its time, and most worlds have no canary.
+    if !secrets.iter().any(|happened| holds(&happened.object)) {
+        return Vec::new();
+    }
+    let (machines, view) = ((scenario.machines)(Guards::default()), ground.view());
+    let told = |object: &Arc<Object>| {
+        let of_kind = machines.iter().filter(|one| one.description().primary.kind() == Some(object.kind()));
+        of_kind
+            .filter_map(|machine| machine.audit(&view, object, ground.now()))
+            .flatten()
+            .any(|entry| sings(&format!("{entry:?}")))
+    };
+    let objects = others.iter().filter(|happened| holds(&happened.object));
+    let mut found =
+        objects.map(|happened| format!("{:?} holds the canary", happened.object)).collect::<Vec<_>>();
+    let rows = others.iter().filter(|happened| told(&happened.object));
+    found.extend(rows.map(|happened| format!("the ledger tells it of {:?}", happened.object)));
+    found.extend(ground.trace().leaks().into_iter().map(|what| format!("it was told: {what}")));
+    found.into_iter().take(1).map(|what| Violation { oracle: Oracle::NoSecret, what }).collect()
 }
 
 /// Nothing is left whose controller is gone.

@@ -62,6 +62,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
             summary: Summary::default(),
             violations: vec![Violation { oracle: Oracle::Converges, what: format!("no runtime: {error}") }],
             requests: 0,
+            changes: 0,
             used: Default::default(),
             trace_hash: String::new(),
             trace: Vec::new(),
@@ -103,7 +104,8 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
     }
     let (trace_hash, trace) = (ground.trace().hash(), ground.trace().lines());
     let requests = shared.state().requests;
-    Run { summary, violations, requests, used: Default::default(), trace_hash, trace }
+    let changes = ground.history.len();
+    Run { summary, violations, requests, changes, used: Default::default(), trace_hash, trace }
 }
 
 /// People and nodes do what they do until the world has settled.
@@ -228,7 +230,8 @@ impl Home {
             }
             None => {
                 let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
-                Arc::new(acting::Port::new(&self.server, &self.env, weather, shared.trace.clone()))
+                let (trace, guards) = (shared.trace.clone(), shared.setup.guards);
+                Arc::new(acting::Port::new(&self.server, &self.env, weather, trace, guards))
             }
         }
     }

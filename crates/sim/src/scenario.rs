@@ -37,7 +37,7 @@ pub struct Scenario {
 
 /// Worlds in which several want the same, and any of them may rightly get it: what must hold whoever wins is asked by
 /// their own `ends_with`.
-const RACES: [&str; 7] = [
+const RACES: [&str; 10] = [
     "manifests-locked",
     "remedy-contenders",
     "remedy-request-blocked",
@@ -45,6 +45,10 @@ const RACES: [&str; 7] = [
     "action-target-moves",
     "action-policy-moves",
     "action-delete",
+    "action-job-removed",
+    "action-moves",
+    // The digest of a Secret is of its version.
+    "action-secret",
 ];
 
 impl Scenario {

@@ -20,6 +20,10 @@ const MAX_WATCHES_PER_CLIENT: usize = 512;
 /// When somebody with too many watches may ask again: they end by themselves within minutes, or by being closed.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
+/// Connections at once: a process may have 1,024 files open by default on the systems it is made for, and the journal,
+/// the logs and the runner need some.
+const MAX_CONNECTIONS: usize = 768;
+
 /// Limits on one client of [`crate::serve`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -31,6 +35,8 @@ pub struct Bounds {
     pub stall: Duration,
     /// How many watches one user may have open.
     pub watches_per_client: usize,
+    /// How many connections there may be of all clients together.
+    pub connections: usize,
 }
 
 impl Default for Bounds {
@@ -40,6 +46,7 @@ impl Default for Bounds {
             body: BODY_TIMEOUT,
             stall: STALL_TIMEOUT,
             watches_per_client: MAX_WATCHES_PER_CLIENT,
+            connections: MAX_CONNECTIONS,
         }
     }
 }

@@ -9,6 +9,7 @@
 mod basis;
 pub(crate) mod body;
 mod bounds;
+mod crowd;
 mod discovery;
 mod logs;
 mod openapi;

@@ -82,7 +82,13 @@ impl Pace {
         state.answers.iter().any(waits).then_some(Overdue::Stalled)
     }
 
-    fn begin(self: &Arc<Self>) -> UnderWay {
+    /// Since when no request is under way, if none is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state();
+        state.answers.is_empty().then_some(state.idle)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
         let handed = Arc::new(AtomicU64::new(OURS));
         self.state().answers.push(handed.clone());
         UnderWay { pace: self.clone(), handed }
@@ -99,7 +105,7 @@ impl Pace {
 
 /// A request until its answer has been handed over whole.
 #[derive(Debug)]
-struct UnderWay {
+pub(super) struct UnderWay {
     pace: Arc<Pace>,
     /// When the last piece was handed over that no fetch of the next has followed.
     handed: Arc<AtomicU64>,

@@ -10,11 +10,13 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
 use super::Bounds;
+use super::crowd::{Crowd, Seat};
 use super::pace::{Overdue, Pace, PacedService};
 use crate::Server;
 
@@ -22,9 +24,6 @@ use crate::Server;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that answers no HTTP/2 ping within this is gone.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Connections at once: a process may have 1,024 files open by default on the systems it is made for, and
-/// the journal, the logs and the runner need some.
-const MAX_CONNECTIONS: usize = 768;
 /// What a connection may hold of one request's headers, and of what its client has not taken yet: a token and a few
 /// headers are some 4 KiB, and more than 200 KiB at once makes sending no faster.
 const MAX_BUFFER_BYTES: usize = 256 << 10;
@@ -32,6 +31,10 @@ const MAX_BUFFER_BYTES: usize = 256 << 10;
 const MAX_STREAMS: u32 = 256;
 /// A refused accept (out of files) is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often somebody is asked to make room for a connection that waits.
+const ROOM_LOOK: Duration = Duration::from_millis(200);
+/// How long one that was asked to leave may take for a request that was just on its way.
+const GOODBYE: Duration = Duration::from_millis(100);
 /// How long open requests may take to end once the server is told to stop; watches never end by themselves.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -64,14 +67,15 @@ pub async fn serve_within(
 ) -> Result<(), ServeError> {
     listener.local_addr()?;
     let tls = tls.map(|config| TlsAcceptor::from(with_protocols(config)));
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let room = Arc::new(Semaphore::new(bounds.connections));
+    let crowd = Crowd::default();
     let (stop, stopped) = watch::channel(());
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let (stream, place) = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accept(&listener, &room) => match accepted {
+            accepted = accept(&listener, &room, &crowd) => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -81,18 +85,20 @@ pub async fn serve_within(
             },
         };
         let service = server.guarded_service().within(bounds);
-        let service = PacedService { service, pace: Pace::new() };
+        let pace = Pace::new();
+        let seat = crowd.enter(pace.clone());
+        let service = PacedService { service, pace };
         let (tls, stopped) = (tls.clone(), stopped.clone());
         tokio::spawn(async move {
             match tls {
-                None => converse(stream, service, bounds, stopped).await,
-                Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, service, bounds, stopped).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                },
+                None => converse(stream, service, bounds, &seat, stopped).await,
+                Some(tls) => {
+                    if let Some(stream) = shake_hands(&tls, stream, &seat).await {
+                        converse(stream, service, bounds, &seat, stopped).await;
+                    }
+                }
             }
-            drop(place);
+            drop((seat, place));
         });
     }
     drop((listener, stopped));
@@ -102,20 +108,52 @@ pub async fn serve_within(
     Ok(())
 }
 
+/// The next connection, once there is a place for it.
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+    crowd: &Crowd,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let (stream, _) = listener.accept().await?;
     // Small answers must not wait for more to send.
     stream.set_nodelay(true)?;
-    Ok((stream, place))
+    Ok((stream, place(room, crowd).await?))
+}
+
+/// A place, at the cost of whoever needs theirs least. Where everybody is busy, one who was may be idle soon.
+async fn place(room: &Arc<Semaphore>, crowd: &Crowd) -> io::Result<OwnedSemaphorePermit> {
+    loop {
+        if let Ok(place) = room.clone().try_acquire_owned() {
+            return Ok(place);
+        }
+        crowd.make_room();
+        let freed = tokio::time::timeout(ROOM_LOOK, room.clone().acquire_owned()).await;
+        if let Ok(place) = freed {
+            return place.map_err(io::Error::other);
+        }
+    }
+}
+
+async fn shake_hands(tls: &TlsAcceptor, stream: TcpStream, seat: &Seat) -> Option<TlsStream<TcpStream>> {
+    tokio::select! {
+        shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => match shaken {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        },
+        () = seat.asked_to_leave() => tracing::debug!("a TLS handshake had to make room for others"),
+    }
+    None
 }
 
 /// Requests and answers on one connection until it ends, its client does not keep up, or the server stops.
-async fn converse<S>(stream: S, service: PacedService, bounds: Bounds, mut stopped: watch::Receiver<()>)
-where
+async fn converse<S>(
+    stream: S,
+    service: PacedService,
+    bounds: Bounds,
+    seat: &Seat,
+    mut stopped: watch::Receiver<()>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -139,6 +177,11 @@ where
                 return;
             }
         },
+        () = seat.asked_to_leave() => {
+            tracing::debug!("an idle connection had to make room for others");
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(GOODBYE, connection).await.unwrap_or(Ok(()))
+        }
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(DRAIN, connection).await.unwrap_or(Ok(()))

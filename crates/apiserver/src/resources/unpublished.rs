@@ -9,7 +9,7 @@
 //! Only what strangers create is held back: the server's own definitions are there before anybody can ask.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,15 +20,24 @@ const PUBLISHED_AFTER: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Unpublished {
     until: Mutex<BTreeMap<String, Timestamp>>,
+    /// For how long, where it is not as long as usual.
+    after: OnceLock<SignedDuration>,
 }
 
 impl Unpublished {
+    /// Holds definitions back for longer or shorter than usual. Said twice, the first counts.
+    pub(crate) fn hold_for(&self, after: SignedDuration) {
+        // The first counts, as said.
+        let _ = self.after.set(after);
+    }
+
     /// Holds a definition back that was created now.
     pub(crate) fn hold(&self, definition: &str, now: Timestamp) {
+        let after = *self.after.get().unwrap_or(&PUBLISHED_AFTER);
         let mut until = self.lock();
         // Those that have waited long enough make room: what is kept is what one second can create.
         until.retain(|_, at| *at > now);
-        until.insert(definition.to_owned(), now.saturating_add(PUBLISHED_AFTER).unwrap_or(now));
+        until.insert(definition.to_owned(), now.saturating_add(after).unwrap_or(now));
     }
 
     /// Those held back at a moment.

@@ -48,7 +48,7 @@ pub(crate) struct Core {
     admission: RwLock<Arc<Policies>>,
     access: OnceLock<Arc<Access>>,
     pub(crate) open_watches: OpenWatches,
-    unpublished: Unpublished,
+    pub(crate) unpublished: Unpublished,
 }
 
 /// One request to one resource.

@@ -44,7 +44,12 @@ enum Source {
     Merge(Value),
     Json(Vec<patch::Operation>),
     Strategic(Value),
-    Apply { config: Value, force: bool },
+    /// One that does not say its name is about what is there, and creates nothing.
+    Apply {
+        config: Value,
+        force: bool,
+        named: bool,
+    },
 }
 
 impl Source {
@@ -81,8 +86,12 @@ impl Source {
             "application/apply-patch+yaml" => {
                 let mut config = body::parse(call.content_type, call.body)?;
                 content::check_type(call.resource, &mut config)?;
+                let named = !metadata::text(&config, "name").is_empty();
+                if !named {
+                    metadata::of(&mut config).insert("name".into(), call.name.into());
+                }
                 content::check_place(call, &mut config)?;
-                Ok(Source::Apply { config, force: call.query.flag("force") == Some(true) })
+                Ok(Source::Apply { config, force: call.query.flag("force") == Some(true), named })
             }
             _ => Err(Status::unsupported_patch_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -94,7 +103,7 @@ impl Source {
     fn content(&self, core: &Core, call: &Call<'_>, old: &Value) -> Result<(Value, Origin), Status> {
         let mut new = match self {
             Source::Replace(object) => return Ok((object.clone(), Origin::Written)),
-            Source::Apply { config, force } => {
+            Source::Apply { config, force, .. } => {
                 return Ok((owners::lay(core, call, Some(old), config, *force)?, Origin::Applied));
             }
             Source::Merge(patch) => {
@@ -137,7 +146,11 @@ fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) 
             metadata::of(&mut object).remove("resourceVersion");
             create::place(core, call, object, Origin::Written, options)
         }
-        Source::Apply { config, force } if call.subresource == Subresource::Whole => {
+        Source::Apply { named: false, .. } if call.subresource == Subresource::Whole => {
+            let cause = Cause::required("metadata.name", "Required value: name or generateName is required");
+            Err(Status::invalid(call.resource, "", vec![cause]))
+        }
+        Source::Apply { config, force, .. } if call.subresource == Subresource::Whole => {
             if !metadata::text(config, "uid").is_empty() {
                 let why = "uid mismatch: the provided object specified uid, and no existing object was found";
                 return Err(Status::conflict(call.resource, call.name, why));

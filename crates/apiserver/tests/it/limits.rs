@@ -1,15 +1,16 @@
 //! Does a client that asks too much, or takes too long, lose its own place and nobody else's?
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pawl_apiserver::{Bounds, Server, serve_within};
+use pawl_apiserver::{Bounds, Limits, SeededEnv, Server, serve_within};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::wire::Wire;
-use crate::{TOKEN, guarded, post};
+use crate::{TOKEN, guarded, let_in, post};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// What a client has for everything here; what is not cut off within many times that, never is.
@@ -17,7 +18,11 @@ const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(10);
 
 async fn bounded(server: Server) -> SocketAddr {
-    let bounds = Bounds { head: SHORT, body: SHORT, stall: SHORT, watches_per_client: 3 };
+    let short = Bounds { head: SHORT, body: SHORT, stall: SHORT, watches_per_client: 3, ..Bounds::default() };
+    within(short, server).await
+}
+
+async fn within(bounds: Bounds, server: Server) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_within(bounds, listener, server, None, std::future::pending()));
@@ -235,4 +240,81 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_the_others_see_everything()
         tokio::time::timeout(SHORT * 4, eager.next()).await.is_err(),
         "nothing happens, and nobody hangs up"
     );
+}
+
+#[tokio::test]
+async fn headers_without_end_are_refused_and_hold_no_memory() {
+    let address = bounded(guarded()).await;
+    // One header that is too long, too many headers, and a path that is too long.
+    let long = format!("x-long: {}\r\n", "y".repeat(300 << 10));
+    let many: String = (0..200).map(|at| format!("x-{at}: y\r\n")).collect();
+    for (path, more, code) in
+        [("/healthz", long.as_str(), "431"), ("/healthz", &many, "431"), (&"/x".repeat(200 << 10), "", "4")]
+    {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // It may be refused before all of it is sent.
+        stream.write_all(head("GET", path, more).as_bytes()).await.ok();
+        let (answer, _) = rest(&mut stream).await;
+        assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+    }
+    let (code, _) = Wire::open(address).await.unwrap().ask("GET", MAPS, None).await.unwrap();
+    assert_eq!(code, 200, "nobody else notices");
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_for_whoever_has_something_to_say() {
+    let server = guarded();
+    let address = within(Bounds { connections: 3, ..Bounds::default() }, server.clone()).await;
+    let mut watch = Wire::open(address).await.unwrap().watch(&format!("{MAPS}?watch=1")).await.unwrap();
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut drips = TcpStream::connect(address).await.unwrap();
+    drips.write_all(b"GET /healthz HTTP/1.1\r\nhost: some").await.unwrap();
+    for _ in 0..5 {
+        let asked = async { Wire::open(address).await.unwrap().ask("GET", MAPS, None).await.unwrap().0 };
+        assert_eq!(tokio::time::timeout(LONG, asked).await.expect("there is room"), 200);
+    }
+    for stream in [&mut silent, &mut drips] {
+        let (answer, _) = rest(stream).await;
+        assert_eq!(answer, "", "it had to go, long before its time was over");
+    }
+    post(&server, MAPS, &json!({"metadata": {"name": "seen"}}));
+    let event = tokio::time::timeout(LONG, watch.next()).await.unwrap().unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "seen", "a watch holds its place");
+}
+
+#[tokio::test]
+async fn where_everybody_is_busy_a_newcomer_waits_for_the_first_to_leave() {
+    let address = within(Bounds { connections: 2, ..Bounds::default() }, guarded()).await;
+    let path = format!("{MAPS}?watch=1");
+    let first = Wire::open(address).await.unwrap().watch(&path).await.unwrap();
+    let _second = Wire::open(address).await.unwrap().watch(&path).await.unwrap();
+    let waiting =
+        tokio::spawn(
+            async move { Wire::open(address).await.unwrap().ask("GET", MAPS, None).await.unwrap().0 },
+        );
+    tokio::time::sleep(SHORT).await;
+    assert!(!waiting.is_finished(), "nobody is cut off for it");
+    drop(first);
+    assert_eq!(tokio::time::timeout(LONG, waiting).await.unwrap().unwrap(), 200);
+}
+
+#[tokio::test]
+async fn a_watcher_that_falls_behind_the_log_is_told_so_and_ends() {
+    let limits = Limits { log_events: 20, ..Limits::default() };
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let server = let_in(Server::in_memory_with(Arc::new(SeededEnv::new(1, now)), limits));
+    let address = within(Bounds::default(), server.clone()).await;
+    let path = format!("{MAPS}?watch=1");
+    let mut lazy = narrow(address).await;
+    lazy.write_all(head("GET", &path, "connection: close\r\n").as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    lazy.read_exact(&mut first).await.unwrap();
+    // More than a connection holds, and more events than are kept.
+    for at in 0..60 {
+        let map = json!({"metadata": {"name": format!("big-{at}")}, "data": {"k": "x".repeat(1 << 19)}});
+        assert_eq!(post(&server, MAPS, &map).0, 201);
+    }
+    let (answer, _) = rest(&mut lazy).await;
+    let last = answer.lines().rev().find(|line| line.contains("\"type\"")).unwrap_or_default();
+    assert!(last.contains("\"ERROR\"") && last.contains("410"), "{}", &last[..last.len().min(300)]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{delete, get, merge, post, put, server};
+use crate::{delete, get, merge, post, put, send, server};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -149,4 +149,24 @@ fn scale_reads_and_writes_replicas() {
     assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(5)), "{scale}");
     let (_, after) = get(&server, &format!("{path}/d"));
     assert_eq!((&after["spec"]["replicas"], &after["metadata"]["generation"]), (&json!(5), &json!(2)));
+}
+
+#[test]
+fn an_apply_without_a_name_is_about_what_is_there_and_creates_nothing() {
+    let server = server();
+    let apply = |name: &str, config: serde_json::Value| {
+        let path = format!("{MAPS}/{name}?fieldManager=me");
+        send(&server, "PATCH", &path, "application/apply-patch+yaml", config.to_string())
+    };
+    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "2"}});
+    let (code, refused) = apply("a", nameless.clone());
+    assert_eq!(
+        (code, &refused["details"]["causes"][0]["field"]),
+        (422, &json!("metadata.name")),
+        "{refused}"
+    );
+    assert_eq!(apply("a", map("a")).0, 201);
+    let (code, applied) = apply("a", nameless);
+    assert_eq!((code, &applied["data"]["k"]), (200, &json!("2")), "{applied}");
+    assert_eq!(apply("a", map("b")).0, 400, "another name is still another object");
 }

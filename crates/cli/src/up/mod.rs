@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Serve /healthz, /readyz and /metrics here.
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
+    /// How long after a client made a definition the OpenAPI documents tell of it, for those who must not race it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, hide = true)]
+    schemas_after: u32,
     #[command(flatten)]
     doors: doors::Choices,
     #[command(flatten)]
@@ -80,6 +83,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
     logging::start(&args.logging, "warn")?;
     let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
+    let plane = plane.telling_schemas_after(args.schemas_after);
     let address = plane.address;
     let images = args.images.unwrap_or_else(|| plane.directory.join("images"));
     let own = std::env::current_exe().context("find this executable")?;

@@ -61,6 +61,12 @@ impl Plane {
         Ok(Self { server, listener, identity, address, directory, kubeconfig })
     }
 
+    /// The same, telling of clients' definitions so many seconds after they were made.
+    pub(crate) fn telling_schemas_after(self, seconds: u32) -> Self {
+        let after = jiff::SignedDuration::from_secs(seconds.into());
+        Self { server: self.server.telling_schemas_after(after), ..self }
+    }
+
     /// The same, with what containers wrote.
     pub(crate) fn with_logs(self, logs: Arc<dyn PodLogs>) -> Self {
         Self { server: self.server.with_logs(logs), ..self }

@@ -48,6 +48,10 @@ impl Up {
         Self { process, home }
     }
 
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     /// Somebody, as the owner of the control plane lets them be.
     pub(crate) async fn person(&self, name: &str) -> Person {
         let owner = self.home.path().join("data/kubeconfig");

@@ -105,6 +105,24 @@ fn a_stranger_sees_check_runs_conclude_and_approves_a_fork() {
 }
 
 #[test]
+fn every_metric_that_is_served_is_documented() {
+    let directory = tempfile::tempdir().unwrap();
+    let up = Up::start(directory.path());
+    let documented = include_str!("../../../../docs/metrics.md");
+    let exposition = scrape(&up.metrics);
+    let served: Vec<(&str, &str)> =
+        exposition.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    assert!(served.len() > 10, "{exposition}");
+    for (name, type_) in served {
+        let total = if type_ == "counter" { "_total" } else { "" };
+        assert!(
+            documented.contains(&format!("| `{name}{total}` |")),
+            "{name}{total} is not in docs/metrics.md"
+        );
+    }
+}
+
+#[test]
 fn without_a_demo_it_says_how_to_start_one() {
     let directory = tempfile::tempdir().unwrap();
     let output = pawl(directory.path(), &["demo", "checks"]);

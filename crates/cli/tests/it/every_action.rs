@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use pawl_api::k8s::{
-    CONFIG_MAP, DEPLOYMENT, EVENTS_EVENT, HORIZONTAL_POD_AUTOSCALER, NAMESPACE, NODE,
+    CONFIG_MAP, DEPLOYMENT, EVENTS_EVENT, HORIZONTAL_POD_AUTOSCALER, JOB, NAMESPACE, NODE,
     PERSISTENT_VOLUME_CLAIM, POD, SECRET, STATEFUL_SET,
 };
 use pawl_api::meta::Kind;
@@ -405,4 +405,23 @@ async fn every_action_is_done_by_a_job_and_what_can_be_taken_back_is_as_it_was()
         .buffer_unordered(AT_ONCE)
         .collect::<Vec<()>>()
         .await;
+    secrets_are_nowhere(&up, &ann).await;
+}
+
+/// I6: what update_secret moved is in the Secrets, and in nothing that was written or said about it.
+async fn secrets_are_nowhere(up: &Up, ann: &Person) {
+    let namespaces = [Some("act-update-secret"), Some("kubernaut-executor")];
+    let mut told = String::new();
+    for kind in [KIND, EVENTS_EVENT, JOB, POD] {
+        for namespace in namespaces {
+            told.push_str(&ann.get(&kind.path(namespace, None)).await.to_string());
+        }
+    }
+    let ledger =
+        crate::pawl(up.home(), &["audit", "--data-dir", "data", "-o", "json", "-n", "act-update-secret"]);
+    told.push_str(&crate::text(&ledger.stdout));
+    assert!(told.contains("kubernetesexecution.undo.stored"), "{told}");
+    for canary in ["obviously-fake", "b2J2aW91c2x5LWZha2"] {
+        assert!(!told.contains(canary), "{canary} in {told}");
+    }
 }

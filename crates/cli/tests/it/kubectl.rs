@@ -17,6 +17,11 @@ pub(crate) struct Up {
 impl Up {
     /// Starts one; `None` where nobody has kubectl.
     pub(crate) fn new() -> Option<Self> {
+        Self::with(&[])
+    }
+
+    /// The same, told more.
+    pub(crate) fn with(more: &[&str]) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output();
         if !version.is_ok_and(|output| output.status.success()) {
             eprintln!(
@@ -27,6 +32,7 @@ impl Up {
         let home = tempfile::tempdir().unwrap();
         let mut pawl = Command::new(PAWL)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data", "--write-kubeconfig", "kubeconfig"])
+            .args(more)
             .current_dir(home.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -139,6 +145,43 @@ fn a_job_is_applied_watched_followed_described_edited_and_deleted() {
     for part in ["NAME", "hello-", "Running", "Completed", "Error"] {
         assert!(seen.contains(part), "{part}: {seen}");
     }
+}
+
+/// A Job of three indexes, each a process that knows its own.
+fn indexed(name: &str, policy: &str, script: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n  completionMode: Indexed\n  completions: 3\n  \
+         parallelism: 3\n  {policy}\n  template:\n    spec:\n      restartPolicy: Never\n      \
+         terminationGracePeriodSeconds: 1\n      containers:\n      - name: main\n        image: example.invalid/any\n        \
+         command: [sh, -c, {script:?}]\n"
+    )
+}
+
+#[test]
+fn policies_of_jobs_decide_over_real_processes() {
+    let Some(up) = Up::new() else { return };
+    // The leader is through: the workers that would go on forever are stopped, and the Job is a success.
+    let leader = "successPolicy: {rules: [{succeededIndexes: '0'}]}";
+    up.apply(&indexed("led", leader, "test $JOB_COMPLETION_INDEX = 0 || exec sleep 600"));
+    // One index fails for good and the others do not care.
+    let alone = "backoffLimitPerIndex: 0";
+    up.apply(&indexed("alone", alone, "test $JOB_COMPLETION_INDEX != 1 || exit 5"));
+    // A failure that is no use to try again ends all.
+    let fatal = "podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]}";
+    up.apply(&indexed("fatal", fatal, "test $JOB_COMPLETION_INDEX != 2 || exit 42; exec sleep 600"));
+    let said = |name: &str, path: &str| up.says(&["get", "job", name, "-o", &format!("jsonpath={{{path}}}")]);
+    up.wait("job/led", "condition=complete");
+    assert_eq!(said("led", ".status.completedIndexes"), "0");
+    assert_eq!(said("led", ".status.conditions[?(@.type==\"Complete\")].reason"), "SuccessPolicy");
+    up.wait("job/alone", "condition=failed");
+    let indexes = (said("alone", ".status.completedIndexes"), said("alone", ".status.failedIndexes"));
+    assert_eq!(indexes, ("0,2".to_owned(), "1".to_owned()));
+    assert_eq!(said("alone", ".status.conditions[?(@.type==\"Failed\")].reason"), "FailedIndexes");
+    up.wait("job/fatal", "condition=failed");
+    let why = said("fatal", ".status.conditions[?(@.type==\"Failed\")].message");
+    assert!(why.contains("failed with exit code 42 matching FailJob rule at index 0"), "{why}");
+    let running = up.says(&["get", "pods", "--field-selector=status.phase=Running", "-o", "name"]);
+    assert_eq!(running, "", "nothing is left of any of them");
 }
 
 #[test]

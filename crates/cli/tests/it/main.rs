@@ -16,6 +16,7 @@ mod every_action;
 mod kubectl;
 mod kubectl_replay;
 mod match_paths;
+mod refused;
 mod run;
 mod story;
 mod tekton;

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::git::repository;
 use pawl_api::meta::{Gate, GateName, Kind, gate, names};
@@ -47,10 +47,7 @@ impl Teller<'_> {
     pub fn entry(&self, event: &str, occasion: &str, at: Option<&Time>) -> Entry {
         let actor = Actor::Controller(self.description.name);
         let event = format!("{}.{event}", beginning(self.me.kind()));
-        // Times in a status are of whole seconds: what is of this very second is of now, so that rows stand in the order
-        // in which they came about.
-        let at =
-            at.map(|time| time.0).filter(|at| at.as_second() != self.now.as_second()).unwrap_or(self.now);
+        let at = at.map_or(self.now, |time| within_its_second(time.0, self.now));
         let target = self.me.status().get("target").and_then(Value::as_str).unwrap_or_default();
         Entry::new(self.me, actor, event, occasion, at).target(target).correlation(self.root())
     }
@@ -138,6 +135,13 @@ impl Teller<'_> {
     }
 }
 
+/// Times in a status are of whole seconds. What happened in one was seen no later than now, and what it followed from was
+/// seen before: so rows stand in the order in which they came about.
+fn within_its_second(at: Timestamp, now: Timestamp) -> Timestamp {
+    let end = at.checked_add(SignedDuration::from_micros(999_999)).unwrap_or(at);
+    if at.subsec_nanosecond() == 0 { now.clamp(at, end) } else { at }
+}
+
 /// What the events of a kind begin with: the door and the kind, or in the remedy door the kind alone.
 fn beginning(kind: &Kind) -> String {
     let name = kind.kind.to_lowercase();
@@ -152,4 +156,22 @@ fn beginning(kind: &Kind) -> String {
 fn word(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_in_one_second_stands_in_the_order_in_which_it_was_seen() {
+        let time = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let check = |at: &str, now: &str, expect: &str| {
+            assert_eq!(within_its_second(time(at), time(now)), time(expect));
+        };
+        let at = "2026-01-01T00:00:14Z";
+        check(at, "2026-01-01T00:00:14.5Z", "2026-01-01T00:00:14.5Z");
+        check(at, "2026-01-01T00:00:15.02Z", "2026-01-01T00:00:14.999999Z");
+        check(at, "2026-01-01T00:00:13Z", at);
+        check("2026-01-01T00:00:14.25Z", "2026-01-01T00:00:14.5Z", "2026-01-01T00:00:14.25Z");
+    }
 }

@@ -188,7 +188,7 @@ impl Machine for Workflows {
         let pods = job.as_ref().map(|(job, _)| view.owned(&POD, job.uid())).unwrap_or_default();
         let home = view.get(&NAMESPACE, &Key::new(None, me.namespace().unwrap_or_default()));
         let branch_spec = branch.typed().map(|branch| &branch.spec);
-        let locks = Locks::observe(
+        let mut locks = Locks::observe(
             view,
             &self.system_namespace,
             &me,
@@ -196,10 +196,13 @@ impl Machine for Workflows {
             branch_spec,
             template.object().map(AsRef::as_ref),
             repository.as_ref(),
-            job.as_ref().is_none_or(|(job, _)| is_held(job)),
         );
+        let waits = job.as_ref().is_none_or(|(job, _)| is_held(job));
+        if let Some(repository) = repository.as_ref().filter(|_| waits) {
+            locks.count(view, &me, repository.uid());
+        }
         let starting = !me.is_deleting() && ahead::has_not_started(workflow);
-        let waits = branch.object().filter(|_| starting).map(|object| {
+        let before = branch.object().filter(|_| starting).map(|object| {
             let template = template.typed().map(AsRef::as_ref);
             Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), locks.others)
         });
@@ -216,7 +219,7 @@ impl Machine for Workflows {
                 .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
             refused: input.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
-            ahead: waits.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())).guarded(self.guards),
+            ahead: before.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())).guarded(self.guards),
             answers: Arc::clone(input.answers),
             dashboard_url: self.dashboard_url.clone(),
             guards: self.guards,

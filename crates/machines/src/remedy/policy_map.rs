@@ -40,9 +40,10 @@ impl Machine for PolicyMaps {
     fn description(&self) -> Description {
         Description {
             name: "policy",
-            primary: Primary::One(CONFIG_MAP),
+            // Of thousands of ConfigMaps a few are policies.
+            primary: Primary::Woken(CONFIG_MAP),
             depth: Depth::Full,
-            watches: vec![Watch::other(CONFIG_MAP, others_of_the_set).by_labels(&[POLICY])],
+            watches: vec![Watch::other(CONFIG_MAP, of_the_set).by_labels(&[POLICY])],
             finalizer: None,
             phases: None,
             writes: vec![],
@@ -74,7 +75,11 @@ impl Machine for PolicyMaps {
         let note = match checked {
             Ok(()) => Note::normal(Reason::PolicyLoaded, format!("the policies hold, as {}", set.digest)),
             Err(problem) => {
-                let message = format!("{problem}; the last policies that could be used hold");
+                // Which those are is known to the process that asked them: after a restart there are none.
+                let message = format!(
+                    "{problem}; until it is mended the last policies that could be used hold, and where none are known \
+                     nothing is allowed"
+                );
                 Note::warning(Reason::PolicyRejected, message)
             }
         };
@@ -87,13 +92,12 @@ fn is_policy(map: &Object) -> bool {
 }
 
 /// A set is read as a whole.
-fn others_of_the_set(changed: &Object, view: &dyn View) -> Vec<Key> {
+fn of_the_set(changed: &Object, view: &dyn View) -> Vec<Key> {
     if !is_policy(changed) {
         return Vec::new();
     }
-    let beside = view.labelled(&CONFIG_MAP, POLICY, SAFETY).into_iter();
-    let others = beside.filter(|map| map.namespace() == changed.namespace() && map.name() != changed.name());
-    others.map(|map| map.key()).collect()
+    let all = view.labelled(&CONFIG_MAP, POLICY, SAFETY).into_iter();
+    all.filter(|map| map.namespace() == changed.namespace()).map(|map| map.key()).collect()
 }
 
 #[cfg(test)]

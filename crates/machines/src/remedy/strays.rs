@@ -14,7 +14,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::Kind;
@@ -25,7 +24,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use crate::cluster::job::JOB;
-use crate::cluster::job::followed::is_finished;
+use crate::cluster::job::followed::Followed;
 use crate::lock::reaper::{find, unit_of};
 use crate::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
@@ -36,7 +35,7 @@ use crate::view::{Input, View};
 /// The machines that tidy up after executions that are gone; what they keep is in the executor namespace.
 pub(super) fn machines(executor_namespace: &str) -> [AnyMachine; 3] {
     [
-        AnyMachine::new(Strays::<Job>::new(JOB, executor_namespace)),
+        AnyMachine::new(Strays::<Followed>::new(JOB, executor_namespace)),
         AnyMachine::new(Strays::<PipelineRun>::new(PIPELINE_RUN, executor_namespace)),
         AnyMachine::new(Strays::<IgnoredAny>::new(SECRET, executor_namespace)),
     ]
@@ -115,13 +114,11 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
         if me.annotation(HELD).is_some() {
             return Observed::Held { run: Arc::clone(me), of };
         }
-        let job = (*me.kind() == JOB).then(|| me.parse::<Job>().ok()).flatten();
-        let stays =
-            |job: &Job| job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_none());
-        match job.filter(|job| job.status.as_ref().is_some_and(is_finished) && stays(job)) {
-            Some(_) => Observed::Over { job: Arc::clone(me), of },
-            None => Observed::Nothing,
+        let over = *me.kind() == JOB && me.parse::<Followed>().is_ok_and(|job| job.is_finished());
+        if over && me.raw().pointer("/spec/ttlSecondsAfterFinished").is_none() {
+            return Observed::Over { job: Arc::clone(me), of };
         }
+        Observed::Nothing
     }
 
     fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
@@ -159,14 +156,16 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
     }
 }
 
-/// The execution that an object was made for, if no cache shows it. One in the namespace of its execution has a controller,
-/// and goes with it.
+/// The execution that an object was made for, if no cache shows it. What is in the namespace of its execution has a
+/// controller, and goes with it; most objects are of neither sort, and are done with at a glance.
 fn orphaned(object: &Object, view: &dyn View) -> Option<Reference> {
-    let far = object.controller().is_none();
-    let unit = unit_of(object).filter(|unit| {
-        far && (unit.kind == kubernetes_execution::KIND || unit.kind == workflow_execution::KIND)
-    })?;
-    find(view, &unit).is_none().then_some(unit)
+    object.label(OWNER_UID)?;
+    if object.controller().is_some() {
+        return None;
+    }
+    let ours =
+        |unit: &Reference| unit.kind == kubernetes_execution::KIND || unit.kind == workflow_execution::KIND;
+    unit_of(object).filter(ours).filter(|unit| find(view, unit).is_none())
 }
 
 fn of_itself(object: &Object, view: &dyn View) -> Vec<Key> {
@@ -202,15 +201,17 @@ fn labelled(kind: &Kind, uid: &str, view: &dyn View) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::garbage::Garbage;
     use crate::testing::Cluster;
     use pawl_api::meta::names;
+    use pawl_api::remedy::annotations;
     use serde_json::Value;
 
     const EXECUTOR: &str = "kubernaut-executor";
 
     /// An object that was made for the KubernetesExecution `n/k`, or for the WorkflowExecution of that name.
     fn made(kind: &str, owner: &str, name: &str, held: bool) -> Value {
-        let mut annotations = json!({"pawl.dev/execution": "n/k"});
+        let mut annotations = json!({annotations::EXECUTION: "n/k"});
         if held {
             annotations[HELD] = json!("false");
         }
@@ -225,6 +226,11 @@ mod tests {
         job
     }
 
+    /// With what ends a deletion that waits for what an object owns.
+    fn with_garbage() -> Vec<AnyMachine> {
+        machines(EXECUTOR).into_iter().chain([AnyMachine::new(Garbage)]).collect()
+    }
+
     /// What is left after the strays were looked for.
     fn left(objects: &[Value]) -> (Cluster, Vec<String>) {
         let kinds = [JOB, SECRET, PIPELINE_RUN, kubernetes_execution::KIND, workflow_execution::KIND];
@@ -232,7 +238,7 @@ mod tests {
         for object in objects {
             cluster.put(object.clone());
         }
-        cluster.settle(&machines(EXECUTOR));
+        cluster.settle(&with_garbage());
         let names = [JOB, SECRET, PIPELINE_RUN].into_iter().flat_map(|kind| cluster.world.list(&kind, None));
         let names = names.map(|object| object.name().to_owned()).collect();
         (cluster, names)
@@ -279,7 +285,7 @@ mod tests {
         let job = Key::new(Some(EXECUTOR), "job");
         assert_eq!(cluster.get(&JOB, &job).unwrap()["spec"]["ttlSecondsAfterFinished"], KEPT_SECONDS);
         cluster.delete(&JOB, &job, "Background");
-        cluster.settle(&machines(EXECUTOR));
+        cluster.settle(&with_garbage());
         assert!(cluster.world.list(&SECRET, None).is_empty());
     }
 

@@ -1,15 +1,14 @@
 //! The remedy door's actions: approvals that race with what they are about, undos, and rollbacks.
 
-use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, JOB, NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use pawl_api::meta::{Kind, Phase as _};
-use pawl_api::pawl::labels::{OWNER_KIND, OWNER_NAME, OWNER_NAMESPACE, OWNER_UID, POLICY};
+use pawl_api::pawl::labels::POLICY;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, approval};
 use pawl_api::remedy::kubernetes_execution;
 use pawl_api::remedy::{
-    EXECUTOR_NAMESPACE, KubernetesExecution, KubernetesExecutionPhase, annotations, remediation_request,
+    Action, EXECUTOR_NAMESPACE, KubernetesExecution, KubernetesExecutionPhase, SERVICE_ACCOUNT_PREFIX,
+    remediation_request,
 };
-use pawl_api::tekton::PIPELINE_RUN;
 use pawl_machines::object::Object;
 use pawl_machines::remedy::identity;
 use pawl_machines::remedy::kubernetes_execution::rollback;
@@ -21,6 +20,7 @@ use crate::ground::Ground;
 use crate::scenario::{Deed, Scenario, phase_is};
 
 mod safe;
+mod troubles;
 
 use safe::safe;
 
@@ -34,62 +34,8 @@ pub(super) fn all() -> Vec<Scenario> {
     let mut all = alone();
     all.extend(approved());
     all.extend(requests());
-    all.push(left_behind());
+    all.extend(troubles::all());
     all
-}
-
-/// What a process leaves that stood still until the executions it worked for were gone.
-fn left_behind() -> Scenario {
-    scenario(
-        "action-strays",
-        "what was made for executions that are gone goes, but for what was let go, which first does what it was made for",
-        || {
-            let job = |name: &str, held: bool| {
-                let template = super::jobs::template(&["exit", "0"]);
-                stray(JOB, "KubernetesExecution", name, held, json!({"suspend": held, "template": template}))
-            };
-            let secret = |name: &str| stray(SECRET, "KubernetesExecution", name, false, json!({}));
-            let run = json!({"status": "PipelineRunPending", "pipelineRef": {"name": "mend"}});
-            let left = vec![
-                job("ke-held", true),
-                job("ke-going", false),
-                secret("ke-held-in"),
-                secret("pawl-undo-gone"),
-                stray(PIPELINE_RUN, "WorkflowExecution", "far", true, run),
-            ];
-            [stage(), left].concat_deeds()
-        },
-        |ground| {
-            let ran = ground.history.iter().any(|happened| {
-                happened.object.name() == "ke-going"
-                    && happened.object.status().get("succeeded") == Some(&json!(1))
-            });
-            let secrets = ground.all(&SECRET).filter(|one| one.namespace() == Some(EXECUTOR_NAMESPACE));
-            match ground.all(&JOB).count() + ground.all(&PIPELINE_RUN).count() + secrets.count() {
-                0 if ran => Ok(()),
-                0 => Err("what was let go was stopped".to_owned()),
-                left => Err(format!("{left} objects are left")),
-            }
-        },
-    )
-}
-
-/// What was made for the execution `default/gone`, which there is none of any more.
-fn stray(kind: Kind, owner: &str, name: &str, held: bool, spec: Value) -> Deed {
-    let mut annotations = json!({annotations::EXECUTION: "default/gone"});
-    if held {
-        merge(&mut annotations, json!({HELD: "false"}));
-    }
-    let labels =
-        json!({OWNER_KIND: owner, OWNER_UID: "gone", OWNER_NAMESPACE: "default", OWNER_NAME: "gone"});
-    let metadata =
-        json!({"name": name, "namespace": EXECUTOR_NAMESPACE, "labels": labels, "annotations": annotations});
-    let spec = if kind == SECRET {
-        json!({"metadata": metadata})
-    } else {
-        json!({"metadata": metadata, "spec": spec})
-    };
-    Deed::create(kind, spec)
 }
 
 fn alone() -> Vec<Scenario> {
@@ -308,15 +254,18 @@ impl<const N: usize> ConcatDeeds for [Vec<Deed>; N] {
 /// What must be there before anything is done: namespaces, accounts, who checks approvers, and a target.
 fn stage() -> Vec<Deed> {
     let executor = Deed::create(NAMESPACE, json!({"metadata": {"name": EXECUTOR_NAMESPACE}}));
-    let name =
-        pawl_api::remedy::Action::ScaleDeployment.service_account(pawl_api::remedy::SERVICE_ACCOUNT_PREFIX);
-    let account =
-        Deed::create(SERVICE_ACCOUNT, json!({"metadata": {"name": name, "namespace": EXECUTOR_NAMESPACE}}));
+    let account = account(Action::ScaleDeployment);
     let checks = identity::manifests(&[SOMEBODY.to_owned()], &json!({})).into_iter().map(|manifest| {
         let policy = manifest.get("kind").and_then(Value::as_str) == Some(&identity::POLICY.kind);
         Deed::create(if policy { identity::POLICY } else { identity::BINDING }, manifest)
     });
     [home(), executor, account].into_iter().chain(checks).chain([deployment("web")]).collect()
+}
+
+/// As whom an action is carried out.
+fn account(action: Action) -> Deed {
+    let name = action.service_account(SERVICE_ACCOUNT_PREFIX);
+    Deed::create(SERVICE_ACCOUNT, json!({"metadata": {"name": name, "namespace": EXECUTOR_NAMESPACE}}))
 }
 
 fn deployment(name: &str) -> Deed {

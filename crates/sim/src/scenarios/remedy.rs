@@ -7,13 +7,13 @@ use http::Method;
 use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{JOB, LEASE, NAMESPACE, POD};
 use pawl_api::meta::Kind;
-use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_api::remedy::{annotations, remediation_playbook, remediation_request, workflow_execution};
 use pawl_api::tekton::PIPELINE_RUN;
 use pawl_apiserver::ChangeType;
 use pawl_machines::lock::{self, Lock, reaper::Reaper};
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
+use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::remedy::memory::Memory;
 use serde_json::{Value, json};
 
@@ -268,7 +268,8 @@ fn scenario(
 }
 
 pub(super) fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let own = pawl_machines::remedy::machines(SYSTEM_NAMESPACE);
+    let actions = KubernetesExecutions { guards: guards.actions, ..KubernetesExecutions::default() };
+    let own = pawl_machines::remedy::machines_with(actions, pawl_api::meta::Duration::default());
     super::jobs::machines(guards).into_iter().chain(own).chain([AnyMachine::new(Reaper)]).collect()
 }
 

@@ -77,6 +77,21 @@ fn a_crash_at_every_write_of_an_action_does_it_once_with_its_undo_stored_before(
 }
 
 #[test]
+fn a_crash_at_every_write_of_a_rollback_takes_back_once_and_leaves_no_lock() {
+    crash_everywhere("action-rollback");
+}
+
+#[test]
+fn a_crash_at_every_write_of_an_action_that_is_deleted_leaves_nothing() {
+    crash_everywhere("action-delete");
+}
+
+#[test]
+fn i6_a_crash_at_every_write_of_an_action_on_a_secret_lets_nothing_out() {
+    crash_everywhere("action-secret");
+}
+
+#[test]
 fn a_crash_at_every_write_of_an_approved_action_does_only_what_was_approved() {
     crash_everywhere("action-approval");
 }

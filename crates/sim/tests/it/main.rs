@@ -6,6 +6,7 @@
 mod crashes;
 mod determinism;
 mod faults;
+mod moves;
 mod mutants;
 mod oracles;
 mod permissions;

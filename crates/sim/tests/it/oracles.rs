@@ -315,3 +315,34 @@ fn i6_a_credential_outside_of_its_secret_is_noticed() {
     let hub = ground.hub.clone().unwrap();
     assert_eq!(oracle::no_secret(&ground, &hub)[0].oracle, Oracle::NoSecret);
 }
+
+#[test]
+fn i6_a_value_of_a_secret_that_is_anywhere_else_is_noticed() {
+    let scenario = scenario(|_| vec![]);
+    let mut ground = Ground::new(false, false);
+    let mut create = |kind: &str, plural: &str, data: Value| {
+        let manifest = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "data": data});
+        let path = format!("/api/v1/namespaces/default/{plural}");
+        assert_eq!(ground.send("person", request(Method::POST, &path, "application/json", &manifest)).0, 201);
+        oracle::no_canary(&scenario, &ground)
+    };
+    // As Secrets hold it; what follows does not hide it.
+    let encoded = "b2J2aW91c2x5LW5vdC1hLXJlYWwtc2VjcmV0LW5ldw==";
+    assert_eq!(create("Secret", "secrets", json!({"password": encoded})), []);
+    assert_eq!(create("ConfigMap", "configmaps", json!({"said": encoded}))[0].oracle, Oracle::NoSecret);
+    ground.send(
+        "person",
+        request(Method::DELETE, "/api/v1/namespaces/default/configmaps/a", "application/json", &Value::Null),
+    );
+    let noticed = oracle::no_canary(&scenario, &ground);
+    assert_eq!(noticed[0].oracle, Oracle::NoSecret, "what was there for a moment was there");
+}
+
+#[test]
+fn i6_whoever_is_asked_with_a_secret_in_the_question_is_noticed() {
+    let guards = Guards { shown_mask: false, ..Guards::default() };
+    let scenario = pawl_sim::scenarios::find("action-secret").unwrap();
+    let run = inner::run(&scenario, &Setup { guards, ..Setup::plain() }, None);
+    let leak = run.violations.iter().find(|one| one.oracle == Oracle::NoSecret).unwrap();
+    assert!(leak.what.contains("it was told: ask policy"), "{leak}");
+}

@@ -66,21 +66,16 @@ impl Locks {
         branch: Option<&BranchSpec>,
         template: Option<&Object>,
         repository: Option<&Arc<Object>>,
-        counts: bool,
     ) -> Self {
         let held = lock::held_by(view, me.uid());
         let targets = branch.map_or(Ok(vec![]), |branch| targets(me, spec, branch, template, repository));
         let keys = targets.iter().flatten().map(|target| lock::key(system_namespace, target));
         let leases = keys.filter_map(|key| Some((key.clone(), view.get(&LEASE, &key)?))).collect();
-        let mut locks = Self { targets, leases, held, others: 0, others_running: 0, others_before: 0 };
-        if let Some(repository) = repository.filter(|_| counts) {
-            locks.count(view, me, repository.uid());
-        }
-        locks
+        Self { targets, leases, held, others: 0, others_running: 0, others_before: 0 }
     }
 
     /// Who else has one of the Repository's places.
-    fn count(&mut self, view: &dyn View, me: &Object, repository_uid: &str) {
+    pub(super) fn count(&mut self, view: &dyn View, me: &Object, repository_uid: &str) {
         let leases = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
         let jobs = view.labelled(&JOB, HELD_FOR, repository_uid);
         let mine = self.held.iter().filter_map(revision).min().unwrap_or(u64::MAX);

@@ -69,6 +69,7 @@ pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
             None => foreign(report, run),
         },
         (Some(run), Some(uid)) if uid != run.object().uid() => another(report, run),
+        (Some(run), None) if run.is_held() && !observed.guards.recorded_first => let_go(report, run),
         (Some(run), None) => begun(report, run),
         (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => let_go(report, run),
         (Some(run), Some(_)) => follow(report, run),
@@ -97,7 +98,7 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
-    if report.status.rollback_information.is_some() {
+    if report.status.rollback_information.is_some() || !observed.guards.undo_first {
         return make(&report);
     }
     match guard(&mut report) {

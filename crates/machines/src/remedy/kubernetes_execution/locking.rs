@@ -81,9 +81,11 @@ pub(super) struct Busy {
 impl Locks {
     pub(super) fn observe(view: &dyn View, system_namespace: &str, me: &Object, targets: &[Target]) -> Self {
         let (mut leases, mut before) = (BTreeMap::new(), BTreeMap::new());
+        let mine = Place::of(me, None);
         for target in targets {
             let key = lock::key(system_namespace, target);
-            let first = first_in_line(view, &target.short_hash()).filter(|first| first.who.uid != me.uid());
+            // By age alone, whatever line each of them stands in: no two ever wait for each other.
+            let first = first_in_line(view, &target.short_hash()).filter(|first| first.place < mine);
             before.extend(first.map(|first| (key.clone(), first)));
             let Some(lease) = view.get(&LEASE, &key) else { continue };
             let judged = match lock::read(Some(&lease)) {

@@ -41,7 +41,7 @@ struct Past {
     undos: BTreeSet<String>,
     /// Per execution, the Jobs that were let go, ever.
     let_go: BTreeMap<String, BTreeSet<String>>,
-    /// Who has changed a Deployment last.
+    /// Who has changed a target last.
     changed_by: BTreeMap<String, String>,
 }
 
@@ -66,7 +66,7 @@ impl Past {
                     self.may_go(owner)?;
                 }
             }
-        } else if *kind == DEPLOYMENT && !gone {
+        } else if (*kind == DEPLOYMENT || *kind == SECRET) && !gone {
             return self.change(object);
         }
         Ok(())
@@ -104,9 +104,9 @@ impl Past {
         }
     }
 
-    fn change(&mut self, deployment: &Object) -> Result<(), String> {
-        let Some(by) = deployment.annotation(annotations::CHANGED_BY) else { return Ok(()) };
-        let before = self.changed_by.insert(deployment.uid().to_owned(), by.to_owned());
+    fn change(&mut self, target: &Object) -> Result<(), String> {
+        let Some(by) = target.annotation(annotations::CHANGED_BY) else { return Ok(()) };
+        let before = self.changed_by.insert(target.uid().to_owned(), by.to_owned());
         if before.as_deref() == Some(by) {
             return Ok(());
         }

@@ -143,6 +143,28 @@ fn those_who_wait_for_a_target_have_it_in_the_order_of_their_age() {
 }
 
 #[test]
+fn two_who_stand_in_different_lines_for_the_same_targets_do_not_wait_for_each_other() {
+    let mut acts = Acts::new();
+    acts.deployment("db", 3);
+    let of_db = json!({"spec": {"parameters": {"scaleDeployment": {"deployment": "db"}}}});
+    acts.execution("k", json!({})).execution("m", of_db);
+    let both = |mut wanted: Value| {
+        merge(&mut wanted, &json!({"metadata": {"annotations": {"pawl.dev/targets": "n/deployment/db"}}}));
+        wanted
+    };
+    acts.execution("z", both(waiting("2025-12-31T23:00:00Z", 6)));
+    acts.execution("l", both(waiting("2025-12-31T23:30:00Z", 7)));
+    // The younger one was told to wait when only the other target was taken.
+    let line = |target: &str| target.parse::<pawl_api::meta::Target>().unwrap().short_hash();
+    for (name, target) in [("z", "n/deployment/web"), ("l", "n/deployment/db")] {
+        let label = json!({"metadata": {"labels": {"pawl.dev/waits-for": line(target)}}});
+        acts.cluster.edit(&KIND, &key(name), &label);
+    }
+    acts.act().check("z", "executing", "JobCreated").check("l", "executing", "TargetLocked");
+    acts.act().check("l", "executing", "JobCreated");
+}
+
+#[test]
 fn who_is_next_does_not_wait_for_one_that_no_longer_does() {
     let freeze = json!({"kind": "Freeze", "metadata": {"name": "f"}, "spec": {"reason": "now", "targets": ["n/deployment/db"],
         "from": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}});

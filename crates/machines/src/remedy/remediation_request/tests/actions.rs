@@ -166,13 +166,14 @@ fn a_global_timeout_cancels_the_action_that_runs() {
 
 /// Whoever else holds `n/deployment/a`, while it is there.
 fn somebody() -> Value {
-    let holder = r#"{"unit":{"group":"example.com","version":"v1","kind":"Stranger","plural":"strangers","namespaced":true,
-        "namespace":"n","name":"s","uid":"s"}}"#;
+    // Something that is there, of a kind that frees no locks by itself.
+    let holder = r#"{"unit":{"group":"apps","version":"v1","kind":"Deployment","plural":"deployments","namespaced":true,
+        "namespace":"n","name":"web","uid":"deployment-web"}}"#;
     let target: pawl_api::meta::Target = "n/deployment/a".parse().unwrap();
     json!({"kind": "Lease", "metadata": {"name": target.lock_name(), "namespace": "pawl-system",
-        "labels": {"pawl.dev/owner-uid": "s"},
+        "labels": {"pawl.dev/owner-uid": "deployment-web"},
         "annotations": {"pawl.dev/target": "n/deployment/a", "pawl.dev/lock-holder": holder}},
-        "spec": {"holderIdentity": "Stranger n/s (s)"}})
+        "spec": {"holderIdentity": "Deployment.apps n/web (deployment-web)"}})
 }
 
 /// A request whose second step fails while somebody else holds the target of its first.
@@ -212,6 +213,6 @@ fn an_automatic_rollback_whose_target_stays_taken_is_for_a_person() {
         (&status["reason"], &status["requiresManualReview"]),
         (&json!("RollbackFailed"), &json!(true))
     );
-    assert!(status["message"].as_str().unwrap().contains("is held by Stranger"), "{status:#}");
+    assert!(status["message"].as_str().unwrap().contains("is held by Deployment"), "{status:#}");
     assert_eq!(acts.sizes(), [5, 2, 3]);
 }
