@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderValue, Uri};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::github::address::escaped;
 
@@ -50,11 +51,6 @@ impl Credentials {
     /// # Errors
     /// When it is none.
     pub fn parse(bytes: &[u8]) -> Result<Self, NoCredentials> {
-        #[derive(Deserialize)]
-        struct Config {
-            #[serde(default)]
-            auths: BTreeMap<String, Auth>,
-        }
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Auth {
@@ -62,10 +58,13 @@ impl Credentials {
             username: String,
             password: String,
         }
-        let config: Config =
-            serde_json::from_slice(bytes).map_err(|_| NoCredentials("it has another shape"))?;
+        let shape = |_| NoCredentials("it has another shape");
+        // An object, and not a list of fields, which a derived reader would take as well.
+        let mut config: Map<String, Value> = serde_json::from_slice(bytes).map_err(shape)?;
+        let auths = config.remove("auths").unwrap_or_else(|| Value::Object(Map::new()));
+        let auths: BTreeMap<String, Auth> = serde_json::from_value(auths).map_err(shape)?;
         let mut logins = BTreeMap::new();
-        for (registry, Auth { auth, username, password }) in config.auths {
+        for (registry, Auth { auth, username, password }) in auths {
             let encoded = match (auth.trim(), username.is_empty()) {
                 ("", true) => continue,
                 ("", false) => BASE64_STANDARD.encode(format!("{username}:{password}")),
@@ -156,6 +155,7 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
     let mut rest = text.trim_start_matches([' ', ',']);
     while let Some((key, after)) = rest.split_once('=') {
         let mut value = String::new();
+        let after = after.trim_start();
         let mut chars = after.chars();
         if after.starts_with('"') {
             chars.next();
@@ -163,8 +163,9 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
                 value.extend(if c == '\\' { chars.next() } else { Some(c) });
             }
         } else {
-            value = after.split(',').next().unwrap_or_default().trim().to_owned();
-            chars = after.get(value.len()..).unwrap_or_default().chars();
+            let (plain, more) = after.split_once(',').unwrap_or((after, ""));
+            value.push_str(plain.trim_end());
+            chars = more.chars();
         }
         found.insert(key.trim().to_ascii_lowercase(), value);
         rest = chars.as_str().trim_start_matches([' ', ',']);
