@@ -1,5 +1,6 @@
 //! `pawl demo alert`: Alertmanager says that something is wrong. What comes of it, and what would a person type next?
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub(super) async fn run(data_dir: &Path, args: &Args, say: &mut dyn Say) -> anyh
         "labels": {"alertname": name, "namespace": namespace, "deployment": deployment, "severity": "critical"},
         "annotations": {"summary": format!("{deployment} has no replica that can serve")}});
     let sent = json!({"version": "4", "status": status, "receiver": "pawl", "alerts": [alert]});
+    let client = cluster::for_controllers(Some(&data_dir.join("kubeconfig"))).await?;
+    let before: BTreeSet<String> =
+        requests(&client, &fingerprint).await?.iter().map(|request| request.name_any()).collect();
     let answer = loopback::post_as(&address, alerts::PATH, &token, &sent.to_string()).await?;
     let answer: Answer = serde_json::from_str(&answer).context("read the answer")?;
     say.line(&format!("Alertmanager said: {name} is {status}, about Deployment {namespace}/{deployment}"));
@@ -68,21 +72,29 @@ pub(super) async fn run(data_dir: &Path, args: &Args, say: &mut dyn Say) -> anyh
         say.line("nothing is to be done about it");
         return Ok(());
     }
-    let kubeconfig = data_dir.join("kubeconfig");
-    let client = cluster::for_controllers(Some(&kubeconfig)).await?;
-    let request = settled(&client, &fingerprint).await?;
+    let request = settled(&client, &fingerprint, &before).await?;
     tell(data_dir, &request, say);
     Ok(())
 }
 
-/// The newest request about the alert, once it waits for somebody or is over.
-async fn settled(client: &kube::Client, fingerprint: &str) -> anyhow::Result<RemediationRequest> {
+/// The requests about an alert.
+async fn requests(client: &kube::Client, fingerprint: &str) -> anyhow::Result<Vec<RemediationRequest>> {
     let api: Api<RemediationRequest> = Api::all(client.clone());
     let about = ListParams::default().labels(&format!("{}={fingerprint}", labels::FINGERPRINT));
+    Ok(api.list(&about).await.context("list RemediationRequests")?.items)
+}
+
+/// The request that was not there before, once it waits for somebody or is over. Which of two is newer, their times, which
+/// are whole seconds, do not tell.
+async fn settled(
+    client: &kube::Client,
+    fingerprint: &str,
+    before: &BTreeSet<String>,
+) -> anyhow::Result<RemediationRequest> {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
-        let all = api.list(&about).await.context("list RemediationRequests")?.items;
-        let newest = all.into_iter().max_by_key(|one| one.creation_timestamp().map(|at| at.0));
+        let mut all = requests(client, fingerprint).await?.into_iter();
+        let newest = all.find(|request| !before.contains(&request.name_any()));
         let newest = newest.context("the request that was made is gone")?;
         let phase = newest.status.as_ref().and_then(|status| status.overall_phase);
         let stands = phase.is_some_and(|phase| {

@@ -296,8 +296,16 @@ mod tests {
         let mut near = made("Job", "WorkflowExecution", "near", true);
         near["metadata"]["ownerReferences"] = json!([{"apiVersion": workflow_execution::KIND.api_version(),
             "kind": "WorkflowExecution", "name": "k", "uid": "workflowexecution-k", "controller": true}]);
-        let objects = [elsewhere, near, made("Job", "Stranger", "stranger", true)];
-        assert_eq!(left(&objects).1, ["near", "stranger", "theirs"]);
+        // Without the garbage collector, which would take what its owner left, as it should.
+        let mut cluster =
+            Cluster::of(&[JOB, SECRET, kubernetes_execution::KIND, workflow_execution::KIND], "");
+        for object in [elsewhere, near, made("Job", "Stranger", "stranger", true)] {
+            cluster.put(object);
+        }
+        cluster.settle(&machines(EXECUTOR));
+        let left = [JOB, SECRET].into_iter().flat_map(|kind| cluster.world.list(&kind, None));
+        let left: Vec<String> = left.map(|object| object.name().to_owned()).collect();
+        assert_eq!(left, ["near", "stranger", "theirs"]);
     }
 
     #[test]
