@@ -5,7 +5,7 @@
 //!  node ──▶ executor ──▶ one write at a time, then the report
 //! ```
 //! The registry decides here what it decides in `pawl act`; only the way to the API server is shorter. Policies are words:
-//! `allow`, `deny`, `approve` (one approval), `dry-run`; a condition is `/spec/replicas == 5` of the target.
+//! `allow`, `deny`, `approve` (one approval), `approve-soon` (within ten minutes), `dry-run`; a condition is `/spec/replicas == 5` of the target.
 
 use std::sync::Arc;
 
@@ -139,8 +139,9 @@ fn verdict(policies: &Policies) -> Verdict {
     let decision = Decision {
         allow: !denies,
         deny: denies.then(|| "not now".to_owned()).into_iter().collect(),
-        require_approval: word == "approve",
+        require_approval: matches!(word, "approve" | "approve-soon"),
         approver_count: 1,
+        approval_timeout: (word == "approve-soon").then(|| pawl_api::meta::Duration::from_mins(10)),
         require_dry_run: word == "dry-run",
         ..Decision::default()
     };
