@@ -390,7 +390,9 @@ impl<'a> Round<'a> {
         let taken: BTreeSet<&str> = self.observed.pods.iter().map(|pod| pod.object.name()).collect();
         let mut used = BTreeSet::new();
         let vacancies = self.vacancies(missing.min(MAX_AT_ONCE));
-        for index in self.rested(vacancies) {
+        let vacancies = self.rested(vacancies);
+        let tallies = self.tallies_of_next(&vacancies);
+        for index in vacancies {
             // An attempt's name is free once its Pod is deleted: by then it is counted, or never ran to an end.
             let first = if index.is_some() { 0 } else { self.failed().saturating_add(self.succeeded()) };
             let free = |name: &String| !taken.contains(name.as_str()) && !used.contains(name);
@@ -398,7 +400,7 @@ impl<'a> Round<'a> {
             else {
                 continue;
             };
-            let tally = index.and_then(|index| self.tally_of_next(index));
+            let tally = index.and_then(|index| tallies.get(&index).copied());
             self.plan.steps.push(pods::create(me, &name, index, tally));
             self.plan.notes.push(Note::normal("SuccessfulCreate", format!("Created pod: {name}")));
             used.insert(name);

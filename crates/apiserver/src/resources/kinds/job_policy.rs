@@ -53,7 +53,7 @@ pub(super) fn validate(spec: &Value, path: &str) -> Vec<FieldError> {
 fn failure_policy(spec: &Value, path: &str) -> Vec<FieldError> {
     let rules = list(&spec["podFailurePolicy"]["rules"]);
     let mut errors = too_many(path, rules, MAX_RULES);
-    for (at, rule) in rules.iter().enumerate() {
+    for (at, rule) in rules.iter().take(MAX_RULES).enumerate() {
         let path = format!("{path}[{at}]");
         let action = &rule["action"];
         if action == "FailIndex" && spec["backoffLimitPerIndex"].is_null() {
@@ -77,7 +77,7 @@ fn failure_policy(spec: &Value, path: &str) -> Vec<FieldError> {
             errors.extend(exit_codes(&rule["onExitCodes"], spec, &format!("{path}.onExitCodes")));
         }
         errors.extend(too_many(&format!("{path}.onPodConditions"), conditions, MAX_CONDITIONS));
-        for (at, condition) in conditions.iter().enumerate() {
+        for (at, condition) in conditions.iter().take(MAX_CONDITIONS).enumerate() {
             // One that does not say means True.
             if !condition["status"].is_null() {
                 let path = format!("{path}.onPodConditions[{at}].status");
@@ -105,7 +105,8 @@ fn exit_codes(wanted: &Value, spec: &Value, path: &str) -> Vec<FieldError> {
     }
     errors.extend(too_many(&format!("{path}.values"), values, MAX_EXIT_CODES));
     let mut ordered = true;
-    for (at, value) in values.iter().enumerate() {
+    // Each is compared with those before it: of too many, which are refused anyway, no more than may be are looked at.
+    for (at, value) in values.iter().take(MAX_EXIT_CODES).enumerate() {
         let before = values.get(..at).unwrap_or_default();
         if wanted["operator"] == "In" && *value == 0 {
             let why = "must not be 0 for the In operator";
@@ -128,7 +129,7 @@ fn success_policy(spec: &Value, path: &str) -> Vec<FieldError> {
     if rules.is_empty() {
         errors.push(FieldError::required(path, "at least one rules must be specified in the successPolicy"));
     }
-    for (at, rule) in rules.iter().enumerate() {
+    for (at, rule) in rules.iter().take(MAX_RULES).enumerate() {
         let path = format!("{path}[{at}]");
         let (count, indexes) = (&rule["succeededCount"], rule["succeededIndexes"].as_str());
         if count.is_null() && indexes.is_none() {
@@ -358,5 +359,16 @@ mod tests {
         ] {
             check(rule(given), &[&format!("{at}{why}")]);
         }
+    }
+
+    #[test]
+    fn of_far_too_many_values_the_count_is_told_and_no_more_than_may_be_are_looked_at() {
+        let values: Vec<i32> = vec![1; 300_000];
+        let rule = json!({"action": "Count", "onExitCodes": {"operator": "In", "values": values}});
+        let mut spec = json!({"podFailurePolicy": {"rules": [rule]}});
+        spec["template"] = json!({"spec": {"containers": [{"name": "main"}]}});
+        let found: Vec<String> = validate(&spec, "spec").iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), MAX_EXIT_CODES, "one about the number, and all but the first are duplicates");
+        assert!(found[0].contains("must have at most 255 items"), "{}", found[0]);
     }
 }

@@ -1,5 +1,7 @@
 //! What does Kubernetes fill into a pod, and what does it refuse?
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{Hooks, NONE, fill, items, set};
@@ -49,7 +51,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     if items(spec, "containers").is_empty() {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (at, container) in items(spec, list).iter().enumerate() {
             let field = format!("{path}.{list}[{at}]");
@@ -63,11 +65,10 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
                         .into_iter()
                         .map(|why| FieldError::invalid(&field, &container["name"], why)),
                 );
-                if names.contains(&name) {
+                if !names.insert(name) {
                     errors.push(FieldError::duplicate(&field, &container["name"]));
                 }
             }
-            names.push(name);
             if container["image"].as_str().unwrap_or_default().is_empty() {
                 errors.push(FieldError::required(format!("{field}.image"), ""));
             }

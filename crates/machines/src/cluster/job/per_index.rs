@@ -68,11 +68,17 @@ impl<'a> Round<'a> {
         last
     }
 
-    /// What the next Pod of an index is told of those before it.
-    pub(super) fn tally_of_next(&self, index: i32) -> Option<pods::Tally> {
-        self.limit_per_index()?;
-        let Some(last) = self.tallies().remove(&index) else { return Some(pods::Tally::default()) };
-        Some(last.tally().and_one_more(self.counts(last)))
+    /// What the next Pod of each of these indexes is told of those before it.
+    pub(super) fn tallies_of_next(&self, indexes: &[Option<i32>]) -> BTreeMap<i32, pods::Tally> {
+        if self.limit_per_index().is_none() {
+            return BTreeMap::new();
+        }
+        let last = self.tallies();
+        let next = |index: i32| match last.get(&index) {
+            Some(last) => last.tally().and_one_more(self.counts(last)),
+            None => pods::Tally::default(),
+        };
+        indexes.iter().flatten().map(|index| (*index, next(*index))).collect()
     }
 
     /// Those whose last failure is long enough ago; for the others there is a time to wake.
