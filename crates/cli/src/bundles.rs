@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use pawl_engine::outside::{Nobody, Outside};
-use pawl_integrations::github::transport::Transport;
+use pawl_integrations::transport::Transport;
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::outside::{BundleEntry, Call, Reply};
 use pawl_runner::oci::{Fetched, Reference, bundle};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
-use pawl_integrations::github::transport;
+use pawl_integrations::transport;
 use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;

@@ -8,7 +8,7 @@ use pawl_engine::metrics::Metrics;
 use pawl_engine::outside::{Nobody, Outside};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Clock, SystemClock};
-use pawl_integrations::github::transport::Transport;
+use pawl_integrations::transport::Transport;
 use pawl_integrations::{cluster, github, logs};
 use pawl_machines::failure::Failure;
 use pawl_machines::outside::{Call, Reply};

@@ -17,7 +17,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::engine::Core;
 
@@ -94,10 +94,10 @@ fn count(core: &Core) -> Counts {
         let [_, field] = table.field;
         for object in core.caches.list(kind, None) {
             // What has no phase yet has not been looked at; a phase that is no word of ours is nobody's to count.
-            let said: Said = object.glance();
-            let phase = said.phase(field);
+            let status: Value = object.glance();
+            let phase = status.get(field).and_then(Value::as_str).unwrap_or_default();
             // Who was skipped for a target that was taken says so for ever, and waits for nothing.
-            *waiting += i64::from(!table.terminal.contains(&phase) && said.waits(kind));
+            *waiting += i64::from(!table.terminal.contains(&phase) && waits(kind, &status));
             if let Some(count) = counts.objects.get_mut(&[of_kind.clone(), phase.to_owned()]) {
                 *count += 1;
             }
@@ -117,40 +117,16 @@ fn count(core: &Core) -> Counts {
     counts
 }
 
-/// As much of a status as is counted.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Said {
-    phase: Option<String>,
-    overall_phase: Option<String>,
-    block_reason: Option<String>,
-    conditions: Vec<SaidCondition>,
-}
-
-#[derive(Deserialize)]
-struct SaidCondition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-}
-
-impl Said {
-    /// The word in the field that holds a kind's phase.
-    fn phase(&self, field: &str) -> &str {
-        let word = match field {
-            "phase" => &self.phase,
-            "overallPhase" => &self.overall_phase,
-            _ => &None,
-        };
-        word.as_deref().unwrap_or_default()
+/// Whether it says that a target which it wants is somebody else's.
+fn waits(kind: &Kind, status: &Value) -> bool {
+    let text = |field: &str| status.get(field).and_then(Value::as_str);
+    if *kind == remediation_request::KIND {
+        return text("overallPhase") == Some(RemediationPhase::Blocked.as_str())
+            && text("blockReason") == Some(Reason::ResourceBusy.as_str());
     }
-
-    /// Whether it says that a target which it wants is somebody else's.
-    fn waits(&self, kind: &Kind) -> bool {
-        if *kind == remediation_request::KIND {
-            return self.overall_phase.as_deref() == Some(RemediationPhase::Blocked.as_str())
-                && self.block_reason.as_deref() == Some(Reason::ResourceBusy.as_str());
-        }
-        self.conditions.iter().any(|one| one.type_ == TARGET_LOCKED && one.status == "True")
-    }
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| {
+        let text = |field: &str| one.get(field).and_then(Value::as_str);
+        text("type") == Some(TARGET_LOCKED) && text("status") == Some("True")
+    })
 }

@@ -5,7 +5,8 @@
 //!  node ──▶ executor ──▶ one write at a time, then the report
 //! ```
 //! The registry decides here what it decides in `pawl act`; only the way to the API server is shorter. Policies are words:
-//! `allow`, `deny`, `approve` (one approval), `approve-soon` (within ten minutes), `dry-run`; a condition is `/spec/replicas == 5` of the target.
+//! `allow`, `deny`, `approve` (one approval), `approve-soon` (within ten minutes), `dry-run`; a condition is
+//! `/spec/replicas == 5` of the target.
 
 use std::sync::Arc;
 

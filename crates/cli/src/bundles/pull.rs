@@ -9,8 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pawl_integrations::github::transport::Transport;
 use pawl_integrations::registry::{self, Credentials, NoCredentials, Repository};
+use pawl_integrations::transport::Transport;
 use pawl_runner::oci::{
     self, Astray, Digest, Fetched, Leads, MAX_INDEX_DEPTH, MAX_JSON_BYTES, Mismatch, Platform, Reference,
     bundle,
@@ -178,7 +178,7 @@ fn limit(bytes: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pawl_integrations::registry::fake::{Fake, Guard};
+    use pawl_integrations::registry::fake::{self, Fake, Guard};
     use serde_json::{Value, json};
 
     const NAME: &str = "flows/mend";
@@ -213,7 +213,7 @@ mod tests {
         }
 
         fn layer(&self, path: &str, text: &str) -> Value {
-            let bytes = tarred(path, text);
+            let bytes = fake::layer(path, text);
             let digest = Digest::of(&bytes);
             let layer = json!({"digest": digest, "size": bytes.len(), "annotations":
                 {"dev.tekton.image.kind": "pipeline", "dev.tekton.image.name": "w"}});
@@ -226,23 +226,6 @@ mod tests {
             let pulled = self.registries.pull(&wanted, "pipeline", "w").await;
             pulled.map(|bytes| String::from_utf8(bytes).unwrap()).map_err(|error| error.to_string())
         }
-    }
-
-    /// A tar of one file, whatever it is called.
-    fn tarred(path: &str, text: &str) -> Vec<u8> {
-        let mut tar = vec![0_u8; 512];
-        let mut put = |at: usize, bytes: &[u8]| tar[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, path.as_bytes());
-        put(100, b"0000644\0");
-        put(124, format!("{:011o}\0", text.len()).as_bytes());
-        put(148, b"        ");
-        put(156, b"0");
-        put(257, b"ustar\x0000");
-        let sum: u32 = tar.iter().map(|byte| u32::from(*byte)).sum();
-        tar[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        tar.extend(text.as_bytes());
-        tar.resize(tar.len().next_multiple_of(512) + 1024, 0);
-        tar
     }
 
     #[tokio::test]
@@ -279,7 +262,7 @@ mod tests {
         let world = World::new();
         let layer = world.layer("p", "one");
         let digest = world.put(std::slice::from_ref(&layer));
-        world.fake.put_blob(NAME, layer["digest"].as_str().unwrap(), tarred("p", "evil"));
+        world.fake.put_blob(NAME, layer["digest"].as_str().unwrap(), fake::layer("p", "evil"));
         let error = world.pull(":1").await.unwrap_err();
         assert!(error.starts_with("cannot retrieve the oci image: digest mismatch: sha256:"), "{error}");
         let other = Digest::of(b"another");

@@ -28,7 +28,7 @@ use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Engine, Outside, Stopped, health};
-use pawl_integrations::github::transport;
+use pawl_integrations::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_runner::{Runner, logs};

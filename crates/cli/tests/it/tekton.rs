@@ -8,7 +8,7 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
-use pawl_integrations::registry::fake::Fake;
+use pawl_integrations::registry::fake::{self, Fake};
 use pawl_runner::oci::build::{Builder, LAYER_TYPE};
 use serde_json::{Value, json};
 
@@ -165,7 +165,7 @@ fn build(directory: &Path, reference: &str, script: &str) -> String {
     );
     let mut builder = Builder::new(directory).unwrap();
     let layers = [("pipeline", "workflow", &pipeline), ("task", "mend", &task)].map(|(kind, name, text)| {
-        let mut layer = builder.blob(LAYER_TYPE, &tarred(name, text)).unwrap();
+        let mut layer = builder.blob(LAYER_TYPE, &fake::layer(name, text)).unwrap();
         layer.annotations.insert("dev.tekton.image.kind".to_owned(), kind.to_owned());
         layer.annotations.insert("dev.tekton.image.name".to_owned(), name.to_owned());
         layer
@@ -201,24 +201,6 @@ fn publish((fake, host): &(Fake, String), name: &str, script: &str) {
             fake.put_blob(&repository, &digest, bytes);
         }
     }
-}
-
-/// A tar of one file: a header of 512 bytes, the text padded to as much, and two empty blocks.
-fn tarred(name: &str, text: &str) -> Vec<u8> {
-    let mut header = vec![0_u8; 512];
-    let mut put =
-        |at: usize, bytes: &[u8]| header.splice(at..at + bytes.len(), bytes.iter().copied()).for_each(drop);
-    put(0, name.as_bytes());
-    put(100, b"0000644\0");
-    put(124, format!("{:011o}\0", text.len()).as_bytes());
-    put(148, b"        ");
-    put(156, b"0");
-    put(257, b"ustar\x0000");
-    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-    header.splice(148..156, format!("{sum:06o}\0 ").into_bytes()).for_each(drop);
-    header.extend(text.as_bytes());
-    header.resize(header.len().next_multiple_of(512) + 1024, 0);
-    header
 }
 
 #[tokio::test(flavor = "multi_thread")]

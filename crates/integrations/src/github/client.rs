@@ -30,7 +30,7 @@ use super::checks::Runs;
 use super::error::Error;
 use super::limits::{self, Limits, RateLimit, Urgency};
 use super::pages::{Known, Pages};
-use super::transport::{Broken, MAX_BODY_BYTES, Transport};
+use crate::transport::{Broken, MAX_BODY_BYTES, Transport};
 
 /// The most that GitHub puts on one page.
 pub(crate) const PER_PAGE: usize = 100;

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::client::lock;
-use super::transport::{Broken, Transport};
+use crate::transport::{Broken, Transport};
 
 /// What GitHub says of the operations we use.
 const DESCRIPTION: &str = include_str!("../../data/github-openapi.json");

@@ -32,7 +32,7 @@ pub mod webhook;
 mod wire;
 mod writing;
 
-pub use crate::transport::{self, Transport};
+pub use crate::transport::Transport;
 pub use address::Address;
 pub use auth::Credentials;
 pub use budget::{Budget, Endpoint};

@@ -22,7 +22,7 @@ use pawl_machines::outside;
 use super::address::{Address, escaped};
 use super::auth::Credentials;
 use super::client::{Client, Parts, lock};
-use super::transport::Transport;
+use crate::transport::Transport;
 
 /// A Secret is believed this long. A new one counts within seconds, and a Workflow's three calls read it once.
 const SECRET_FRESH: SignedDuration = SignedDuration::from_secs(5);

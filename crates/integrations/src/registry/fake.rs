@@ -183,6 +183,33 @@ impl tower::Service<Request<Bytes>> for Fake {
     }
 }
 
+/// A layer: a tar of one file, whatever it is called. No library would write some of the names that a registry may send.
+pub fn layer(path: &str, text: &str) -> Vec<u8> {
+    let padded = |bytes: &[u8], length: usize| {
+        let mut field = bytes.to_vec();
+        field.resize(length, 0);
+        field
+    };
+    let size = format!("{:011o}\0", text.len());
+    let header = |sum: &[u8]| {
+        let about = [
+            padded(path.as_bytes(), 100),
+            padded(b"0000644", 24),
+            padded(size.as_bytes(), 24),
+            padded(sum, 8),
+        ];
+        let rest = [padded(b"0", 101), padded(b"ustar\x0000", 255)];
+        [about.concat(), rest.concat()].concat()
+    };
+    // The sum is made as if its own field were blank.
+    let sum: u32 = header(b"        ").iter().map(|byte| u32::from(*byte)).sum();
+    let mut tar = header(format!("{sum:06o}\0 ").as_bytes());
+    tar.extend(text.as_bytes());
+    // Whole blocks, and two empty ones.
+    tar.resize(tar.len().next_multiple_of(512) + 1024, 0);
+    tar
+}
+
 fn basic(login: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(login))
 }

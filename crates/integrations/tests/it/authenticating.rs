@@ -9,8 +9,8 @@ use http::{Method, Request, Response};
 use pawl_integrations::github::auth::{App, Secret};
 use pawl_integrations::github::client::Parts;
 use pawl_integrations::github::fake::{APP_KEY_PKCS8, Fault, Trouble};
-use pawl_integrations::github::transport::Broken;
 use pawl_integrations::github::{Address, Client, Credentials, Endpoint, Error, Transport};
+use pawl_integrations::transport::Broken;
 use pawl_machines::failure::Category;
 
 use crate::ground::{Ground, app, now};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{Request, Response};
 use pawl_integrations::github::fake::TOKEN;
-use pawl_integrations::github::transport::Broken;
 use pawl_integrations::github::{Client, Credentials, Transport, auth::Secret};
+use pawl_integrations::transport::Broken;
 use pawl_machines::git::github::{
     ChangedFile, CheckState, CommitStatus, Conclusion, Permission, Relation, StatusState,
 };

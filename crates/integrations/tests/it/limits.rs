@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use pawl_integrations::github::error::Wait;
 use pawl_integrations::github::fake::{Change, Fault, Trouble};
-use pawl_integrations::github::transport::{Broken, MAX_BODY_BYTES};
 use pawl_integrations::github::{Endpoint, Error, Transport};
+use pawl_integrations::transport::{Broken, MAX_BODY_BYTES};
 use pawl_machines::failure::{Category, Failure};
 
 use crate::ground::{Ground, app, check_run, now};

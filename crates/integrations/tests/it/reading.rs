@@ -6,8 +6,8 @@ use http::{Request, Response};
 use pawl_integrations::github::auth::Secret;
 use pawl_integrations::github::client::MAX_PAGES;
 use pawl_integrations::github::fake::{Change, Fault, Role, Trouble};
-use pawl_integrations::github::transport::Broken;
 use pawl_integrations::github::{Credentials, Error, Transport};
+use pawl_integrations::transport::Broken;
 use pawl_machines::failure::Category;
 use pawl_machines::git::github::{ChangedFile, Files, Permission, Relation};
 

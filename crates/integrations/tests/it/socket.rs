@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::{Method, Request};
 use pawl_integrations::github::client::Parts;
 use pawl_integrations::github::fake::{self, Fault, Trouble};
-use pawl_integrations::github::{Address, Client, Error, transport};
+use pawl_integrations::github::{Address, Client, Error};
+use pawl_integrations::transport;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpListener;
 

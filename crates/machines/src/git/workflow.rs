@@ -197,11 +197,11 @@ impl Machine for Workflows {
             template.object().map(AsRef::as_ref),
             repository.as_ref(),
         );
-        let waits = job.as_ref().is_none_or(|(job, _)| is_held(job));
+        let starting = !me.is_deleting() && ahead::has_not_started(workflow);
+        let waits = starting || job.as_ref().is_some_and(|(job, _)| is_held(job));
         if let Some(repository) = repository.as_ref().filter(|_| waits) {
             locks.count(view, &me, repository.uid());
         }
-        let starting = !me.is_deleting() && ahead::has_not_started(workflow);
         let before = branch.object().filter(|_| starting).map(|object| {
             let template = template.typed().map(AsRef::as_ref);
             Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), locks.others)

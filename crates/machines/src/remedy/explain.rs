@@ -291,9 +291,6 @@ pub fn request(
     story.text
 }
 
-/// The phase of a step whose offer of a rollback has ended.
-const COMPLETED: &str = "completed";
-
 /// One step: what came of it, and of what takes it back.
 fn stepped(story: &mut Story, step: &StepStatus, actions: &[KubernetesExecution]) {
     let reason = if step.reason.is_empty() { String::new() } else { format!(" ({})", step.reason) };
@@ -309,7 +306,9 @@ fn stepped(story: &mut Story, step: &StepStatus, actions: &[KubernetesExecution]
     };
     let did = step.child_ref.as_ref().and_then(status_of);
     // What was taken back is told by what did so.
-    let did = did.filter(|_| step.rollback_ref.is_none() || step.phase != COMPLETED);
+    let did = did.filter(|_| {
+        step.rollback_ref.is_none() || step.phase != KubernetesExecutionPhase::Completed.as_str()
+    });
     if let Some(message) = did.and_then(|status| status.message.as_deref()) {
         story.line(format_args!("    {message}"));
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use pawl_engine::{Engine, Outside, health};
-use pawl_integrations::github::transport;
+use pawl_integrations::transport;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;

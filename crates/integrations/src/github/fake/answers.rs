@@ -15,7 +15,7 @@ use super::fault::Trouble;
 use super::git::{Difference, differences};
 use super::shapes::Shapes;
 use super::world::{Comment, Pull, Repository, Role, World};
-use crate::github::transport::Broken;
+use crate::transport::Broken;
 
 /// A page, unless told otherwise.
 const DEFAULT_PAGE: usize = 30;

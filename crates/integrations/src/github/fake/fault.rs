@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use crate::github::transport::{Broken, REQUEST_TIMEOUT};
+use crate::transport::{Broken, REQUEST_TIMEOUT};
 
 /// Something that goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,7 +41,7 @@ pub use self::serve::serve;
 use self::world::World;
 pub use self::world::{CheckRun, Role};
 use super::client::lock;
-use super::transport::{Broken, Transport};
+use crate::transport::{Broken, Transport};
 
 /// The App that is installed in every repository that [`Fake::create`] makes.
 pub const APP_ID: u64 = 7;

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::{Deed, Fake};
-use crate::github::transport::Broken;
+use crate::transport::Broken;
 
 /// The largest request GitHub takes, and more than any of ours.
 const MAX_REQUEST_BYTES: usize = 25 << 20;

@@ -61,3 +61,42 @@ pub(super) fn with_a_pull_request(template: &Object, view: &dyn View) -> Vec<Key
     all.retain(|object| object.parse::<Branch>().is_ok_and(|branch| branch.spec.pull_request().is_some()));
     all.iter().map(|object| object.key()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Cluster;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_branch_hears_of_its_workflows_beginning_and_end_and_of_whoever_wants_one_again() {
+        let heard = |more: Value, there: bool| {
+            let mut manifest = json!({"kind": "Workflow", "metadata": {"name": "w", "namespace": "n", "uid": "w",
+                "ownerReferences": [{"apiVersion": "terrakojo.io/v1alpha1", "kind": "Branch", "name": "b", "uid": "b",
+                    "controller": true}]},
+                "spec": {"branch": "b", "owner": "o", "repository": "r", "sha": "0".repeat(40), "template": "t",
+                    "path": "p"}});
+            crate::testing::merge(&mut manifest, &more);
+            let mut cluster = Cluster::of(&[workflow::KIND], "");
+            cluster.put(manifest);
+            let key = Key::new(Some("n"), "w");
+            let object = cluster.world.get(&workflow::KIND, &key).unwrap();
+            if !there {
+                cluster.world.remove(&workflow::KIND, &key);
+            }
+            of_a_workflow_that_counts(&object, &cluster.world) == [Key::new(Some("n"), "b")]
+        };
+        let phase = |phase: &str| json!({"status": {"phase": phase}});
+        assert!(heard(json!({}), true), "it was made");
+        assert!(!heard(phase("Pending"), true) && !heard(phase("Running"), true), "it is on its way");
+        assert!(
+            heard(phase("Succeeded"), true)
+                && heard(phase("Failed"), true)
+                && heard(phase("Cancelled"), true)
+        );
+        assert!(heard(phase("Running"), false), "it is gone");
+        let mut again = phase("Running");
+        again["metadata"] = json!({"annotations": {annotations::RERUN: "delivery"}});
+        assert!(heard(again, true), "somebody wants it again");
+    }
+}
