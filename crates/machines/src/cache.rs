@@ -124,6 +124,11 @@ impl Cache {
         picked(self.by_owner.get(owner_uid))
     }
 
+    /// The same, where they are.
+    pub fn visit_owned(&self, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        self.by_owner.get(owner_uid).into_iter().flat_map(BTreeMap::values).for_each(visit);
+    }
+
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
         self.objects.get(self.by_uid.get(uid)?)
     }
@@ -242,6 +247,12 @@ impl View for World {
 
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
         self.caches.get(kind).map(|cache| cache.owned(owner_uid)).unwrap_or_default()
+    }
+
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        if let Some(cache) = self.caches.get(kind) {
+            cache.visit_owned(owner_uid, visit);
+        }
     }
 
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {
