@@ -23,8 +23,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pawl_api::deploy::execution::{DeployItemCache, ItemCounts, KIND};
 use pawl_api::deploy::{
-    Execution, ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item, installation, labels,
-    target, types,
+    DeployItem, Execution, ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item,
+    installation, labels, target, types,
 };
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::phase::Table;
@@ -223,7 +223,7 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
         let number = owned.number;
         let replaced = number.is_some_and(|at| {
             let wanted = items.list.get(at).map(|item| item.template.type_.as_str());
-            owned.item.as_ref().is_none_or(|item| Some(item.spec.type_.as_str()) != wanted)
+            owned.item().is_none_or(|item| Some(item.spec.type_.as_str()) != wanted)
         });
         if !owned.object.is_deleting() && (number.is_none() || replaced) {
             steps.push(remove(&owned.object));
@@ -244,11 +244,14 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
                 adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
             }),
             Some(owned) if owned.object.is_deleting() => {}
-            Some(Owned { object, item: Some(typed), .. }) if typed.spec.type_ == item.template.type_ => {
-                let changes = items::update(&observed.me, context, item, object, typed);
-                steps.extend(changes.map(|patch| patch_item(object, patch, Part::Main)));
+            Some(owned) => {
+                let typed = owned.item().filter(|typed| typed.spec.type_ == item.template.type_);
+                let update = |typed: Arc<DeployItem>| {
+                    items::update(&observed.me, context, item, &owned.object, &typed)
+                };
+                let changes = typed.and_then(update);
+                steps.extend(changes.map(|patch| patch_item(&owned.object, patch, Part::Main)));
             }
-            Some(_) => {}
         }
     }
     if !steps.is_empty() {

@@ -35,10 +35,10 @@ pub(super) fn key(me: &Object) -> Key {
 
 pub(super) fn read(view: &dyn View, family: &Family) -> Vec<Exported> {
     let exporting = family.owned.iter().filter_map(|owned| {
-        let status = owned.item.as_ref()?.status.as_ref()?;
-        Some((owned, status.export_ref.as_ref()?))
+        let item = owned.item()?;
+        Some((owned, item.status.as_ref()?.export_ref.clone()?))
     });
-    let read = |(owned, reference): (&Owned, &NamedRef)| {
+    let read = |(owned, reference): (&Owned, NamedRef)| {
         let key = Key::new(owned.object.namespace(), &reference.name);
         let value = view.get(&SECRET, &key).map(|secret| export_secret::read(&secret));
         let items = family.items.as_ref().ok();

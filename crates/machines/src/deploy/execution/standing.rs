@@ -178,7 +178,8 @@ pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
     let one = |at: &usize| {
         let name = side.name(*at);
         let Some(owned) = side.owned(*at) else { return format!("{name}: its DeployItem is missing") };
-        let status = owned.item.as_ref().and_then(|item| item.status.as_ref());
+        let item = owned.item();
+        let status = item.as_ref().and_then(|item| item.status.as_ref());
         match status.and_then(|status| status.last_error.as_ref()) {
             Some(error) => format!("{name}: {}: {}", error.reason, error.message),
             None if owned.deleting => format!("{name}: its DeployItem is being deleted"),
@@ -193,15 +194,17 @@ pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
 
 /// How an item stands that is to be there.
 fn building(owned: Option<&Owned>) -> Standing {
-    let Some(owned) = owned.filter(|owned| owned.item.is_some()) else { return Standing::Failed };
-    // What is on its way out will not be installed any more in this job.
-    if owned.stands == Standing::Waiting && owned.deleting { Standing::Failed } else { owned.stands }
+    match owned.and_then(|owned| Some((owned.stands?, owned.deleting))) {
+        // What is on its way out will not be installed any more in this job.
+        None | Some((Standing::Waiting, true)) => Standing::Failed,
+        Some((standing, _)) => standing,
+    }
 }
 
 /// How an item stands that is to go.
 fn taking_down(owned: Option<&Owned>) -> Standing {
     let Some(owned) = owned else { return Standing::Done };
-    match owned.item.as_ref().map(|_| owned.stands) {
+    match owned.stands {
         // It is only about to be told that it goes; or its deployer lets it go as it is.
         _ if !owned.deleting => Standing::Running,
         None => Standing::Running,
@@ -211,8 +214,8 @@ fn taking_down(owned: Option<&Owned>) -> Standing {
     }
 }
 
-/// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the others are watched. True if
-/// there were any: then nothing else is decided before that is written.
+/// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the
+/// others are watched. True if there were any: then nothing else is decided before that is written.
 pub(super) fn timeouts(
     observed: &Observed,
     side: &Side<'_>,
@@ -220,11 +223,9 @@ pub(super) fn timeouts(
     plan: &mut Plan<ExecutionStatus>,
 ) -> bool {
     let before = plan.steps.len();
-    for owned in side.members.iter().flatten().filter(|owned| owned.stands == Standing::Running) {
-        let Some((item, status)) = owned.item.as_ref().and_then(|item| Some((item, item.status.as_ref()?)))
-        else {
-            continue;
-        };
+    for owned in side.members.iter().flatten().filter(|owned| owned.stands == Some(Standing::Running)) {
+        let Some(item) = owned.item() else { continue };
+        let Some(status) = &item.status else { continue };
         let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
         // Whatever deploys it need not know how to stop: it is the job that ends.
         if let Some(step) = job::interrupt(&owned.object, jobs) {
@@ -232,7 +233,7 @@ pub(super) fn timeouts(
             continue;
         }
         if job::is_interrupted(&owned.object, jobs) {
-            plan.steps.extend(give_up(owned, item, Reason::Interrupted, INTERRUPTED, report.now));
+            plan.steps.extend(give_up(owned, &item, Reason::Interrupted, INTERRUPTED, report.now));
             continue;
         }
         // It waits for somebody else, or for the end of a Freeze, not for its deployer: its time begins when it may act.
@@ -253,11 +254,11 @@ pub(super) fn timeouts(
             continue;
         }
         let message = if reason == Reason::PickupTimeout {
-            not_picked_up(observed, owned, item)
+            not_picked_up(observed, owned, &item)
         } else {
             format!("it did not finish within {limit}")
         };
-        plan.steps.extend(give_up(owned, item, reason, &message, report.now));
+        plan.steps.extend(give_up(owned, &item, reason, &message, report.now));
     }
     plan.steps.len() > before
 }
@@ -297,10 +298,10 @@ pub(super) fn trigger(owned: &Owned, job: &str, now: Timestamp) -> Step {
 
 /// Ends what has not finished in this job; what was never started says so. `None` where nothing is left to end.
 pub(super) fn interrupt(owned: &Owned, job: &str, now: Timestamp) -> Option<Step> {
-    let item = owned.item.as_ref()?;
-    match owned.stands {
+    let item = owned.item()?;
+    match owned.stands? {
         Standing::Done | Standing::Failed => None,
-        Standing::Running => give_up(owned, item, Reason::Interrupted, INTERRUPTED, now),
+        Standing::Running => give_up(owned, &item, Reason::Interrupted, INTERRUPTED, now),
         Standing::Waiting => {
             let mut status = item.status.clone().unwrap_or_default();
             let flow = Flow::of(&owned.object, status.phase);
