@@ -31,7 +31,7 @@ fn open(disk: &Model) -> Result<Store, OpenError> {
 
 fn contents(store: &Store) -> Contents {
     let objects = store.list("things", "").objects;
-    objects.iter().map(|o| (o.name.to_string(), o.value()["data"].as_str().unwrap().to_owned())).collect()
+    objects.iter().map(|o| (o.name().to_owned(), o.value()["data"].as_str().unwrap().to_owned())).collect()
 }
 
 impl Truth {

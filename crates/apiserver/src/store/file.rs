@@ -473,7 +473,10 @@ mod tests {
 
     fn contents(store: &Store) -> BTreeMap<String, String> {
         let objects = store.list("things", "").objects;
-        objects.iter().map(|o| (o.name.to_string(), o.value()["data"].as_str().unwrap().to_owned())).collect()
+        objects
+            .iter()
+            .map(|o| (o.name().to_owned(), o.value()["data"].as_str().unwrap().to_owned()))
+            .collect()
     }
 
     fn put(store: &Store, name: &str, data: &str) -> u64 {
