@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 pub use file::OpenError;
-use file::{DEFAULT_ROTATE_BYTES, FileJournal};
+use file::{DEFAULT_ROOM_BYTES, DEFAULT_ROTATE_BYTES, FileJournal};
 pub(crate) use frames::{FrameKind, Frames};
 use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
@@ -67,11 +67,17 @@ pub struct Options {
     pub limits: Limits,
     /// A log longer than this is replaced by a snapshot.
     pub rotate_bytes: u64,
+    /// A log longer than this has room made behind it, so much at a time.
+    pub room_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { limits: Limits::default(), rotate_bytes: DEFAULT_ROTATE_BYTES }
+        Options {
+            limits: Limits::default(),
+            rotate_bytes: DEFAULT_ROTATE_BYTES,
+            room_bytes: DEFAULT_ROOM_BYTES,
+        }
     }
 }
 
@@ -306,7 +312,7 @@ impl Store {
 
     fn open_on(disk: Arc<dyn disk::Disk>, dir: &Path, options: Options) -> Result<Store, OpenError> {
         let shared = Arc::new(Shared::new(options.limits));
-        let journal = Box::new(FileJournal::open(disk, dir, &shared, options.rotate_bytes)?);
+        let journal = Box::new(FileJournal::open(disk, dir, &shared, &options)?);
         Ok(Store { shared, journal })
     }
 
