@@ -142,7 +142,8 @@ impl Cache {
 
     /// The same, where they are.
     pub fn visit_owned(&self, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
-        self.by_owner.get(owner_uid).into_iter().flat_map(BTreeMap::values).for_each(visit);
+        let owned = self.by_owner.get(owner_uid).into_iter().flatten();
+        owned.map(|ByKey(object)| object).for_each(visit);
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
