@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pawl_apiserver::{Access, Options, RealEnv, Server, SigningKey, serve};
+use pawl_apiserver::{Access, Limits, Options, RealEnv, Server, SigningKey, serve};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch as watch_channel;
@@ -366,7 +366,8 @@ impl Drop for Victim {
 fn a_victim_serves_until_it_is_killed() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
     let rotate_bytes = std::env::var(ROTATE).unwrap().parse().unwrap();
-    let options = Options { rotate_bytes, ..Options::default() };
+    // Little room behind the logs, so that kills find it half written over.
+    let options = Options { limits: Limits::default(), rotate_bytes, room_bytes: 4_000 };
     let server = Server::open(Path::new(&dir), Arc::new(RealEnv), options).unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     server
