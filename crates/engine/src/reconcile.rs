@@ -359,12 +359,16 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
-        memory.keepsake = look.keepsake;
+        let mut keepsake = look.keepsake;
         if gone {
             self.told().remove(work);
         }
-        if gone || (memory.refusals.is_empty() && memory.awaited.is_empty() && memory.keepsake.is_empty()) {
-            memories.remove(work);
+        let unsettled = !memory.refusals.is_empty() || !memory.awaited.is_empty();
+        match (gone, unsettled) {
+            (false, true) => memory.keepsake = keepsake,
+            // Which versions are our own doing matters only beside what was refused or is awaited.
+            (false, false) if !keepsake.is_empty() => *memory = Memory { keepsake, ..Memory::default() },
+            (true, _) | (false, false) => drop(memories.remove(work)),
         }
     }
 
