@@ -360,7 +360,8 @@ impl Store {
     }
 
     /// Up to `max` objects under `prefix` whose keys are after `after`, and how many follow them: a page costs
-    /// what it holds. With `at`, the list as it was then, if the table has not changed since; `None` if it has.
+    /// what it holds. With `at`, the list as it was then, if the table has not changed since; `None` if it has. Whoever knows
+    /// from the page before how many keys are after `after` says so, and they are not counted again.
     pub(crate) fn page(
         &self,
         table: &str,
@@ -368,6 +369,7 @@ impl Store {
         after: &str,
         max: usize,
         at: Option<u64>,
+        known: Option<usize>,
     ) -> Option<(Snapshot, usize)> {
         let visible = self.shared.visible();
         let found = visible.tables.get(table);
@@ -375,9 +377,14 @@ impl Store {
             return None;
         }
         let mut rest = found.into_iter().flat_map(|table| table.between(prefix, after));
-        let objects = rest.by_ref().take(max).cloned().collect();
-        let snapshot = Snapshot { revision: at.unwrap_or(visible.revision), objects };
-        Some((snapshot, rest.count()))
+        let objects: Vec<_> = rest.by_ref().take(max).cloned().collect();
+        let following = match (rest.next(), known) {
+            (None, _) => 0,
+            (Some(_), None) => 1 + rest.count(),
+            // What was said may be wrong; that there are more is seen.
+            (Some(_), Some(known)) => known.saturating_sub(objects.len()).max(1),
+        };
+        Some((Snapshot { revision: at.unwrap_or(visible.revision), objects }, following))
     }
 
     /// The same at an earlier revision: what is there now with the kept events undone.
@@ -911,13 +918,16 @@ mod tests {
             put(&store, name, "1");
         }
         let page = |prefix: &str, after: &str| {
-            let (snapshot, following) = store.page("things", prefix, after, 2, None).unwrap();
+            let (snapshot, following) = store.page("things", prefix, after, 2, None, None).unwrap();
             let names = snapshot.objects.iter().map(|o| o.name().to_owned()).collect::<String>();
             (names, following)
         };
         assert_eq!(page("n/", ""), ("ab".to_owned(), 2));
         assert_eq!(page("", "n/b"), ("cd".to_owned(), 0));
         assert_eq!(page("n/", "n/c"), ("d".to_owned(), 0));
+        let told = |after, known| store.page("things", "n/", after, 1, None, Some(known)).unwrap().1;
+        assert_eq!((told("n/a", 3), told("n/c", 3)), (2, 0), "what is known is not counted");
+        assert_eq!((told("n/a", 0), told("n/a", usize::MAX)), (1, usize::MAX - 1), "nor does it matter");
         for (prefix, after) in [("n/", "o/a"), ("n/", "n0"), ("m/", ""), ("m/", "n/a"), ("n.x/", "")] {
             assert_eq!(page(prefix, after), (String::new(), 0), "{prefix} after {after}");
         }

@@ -98,10 +98,10 @@ pub(super) fn page(core: &Core, call: &Call<'_>, options: &ListOptions) -> Resul
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
     items.extend(rest.by_ref().take(limit));
     let remaining = rest.count();
-    let next = items
-        .last()
-        .filter(|_| remaining > 0)
-        .map(|last| Token { revision: Some(snapshot.revision), after: last.key().to_owned() }.write());
+    let next = items.last().filter(|_| remaining > 0).map(|last| {
+        let after = last.key().to_owned();
+        Token { revision: Some(snapshot.revision), after, following: None }.write()
+    });
     // With a selector a real server does not know how many will follow, and does not say.
     let remaining = (remaining > 0 && options.selector.is_empty()).then_some(remaining);
     Ok(List { revision: snapshot.revision, items, next, remaining })
@@ -125,11 +125,13 @@ fn plain_page(
     }
     let prefix = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
     let after = token.map_or("", |token| token.after.as_str());
-    let page = core.store.page(&call.resource.table, &prefix, after, options.limit, at);
+    // The number counts for the revision that it was told with.
+    let known = token.and_then(|token| token.following).filter(|_| at.is_some());
+    let page = core.store.page(&call.resource.table, &prefix, after, options.limit, at, known);
     Ok(page.map(|(snapshot, remaining)| {
         let next = snapshot.objects.last().filter(|_| remaining > 0).map(|last| {
             let after = last.key().to_owned();
-            Token { revision: Some(snapshot.revision), after }.write()
+            Token { revision: Some(snapshot.revision), after, following: Some(remaining) }.write()
         });
         let remaining = (remaining > 0).then_some(remaining);
         List { revision: snapshot.revision, items: snapshot.objects, next, remaining }
@@ -177,7 +179,8 @@ fn expired(gone: Compacted, token: Option<&Token>) -> Status {
                  inconsistent list - objects that were created, modified, or deleted between the time the first \
                  chunk was returned and now may show up in the list.",
             );
-            status.resume = Some(Token { revision: None, after: token.after.clone() }.write());
+            status.resume =
+                Some(Token { revision: None, after: token.after.clone(), following: None }.write());
             status
         }
     }
@@ -190,12 +193,18 @@ struct Token {
     revision: Option<u64>,
     /// The last key of the page before.
     after: String,
+    /// How many are after it, where that was counted.
+    following: Option<usize>,
 }
 
 impl Token {
     fn write(&self) -> String {
         let revision = self.revision.map_or(json!(-1), |r| json!(r));
-        BASE64.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": self.after}).to_string())
+        let mut token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": self.after});
+        if let (Some(following), Some(token)) = (self.following, token.as_object_mut()) {
+            token.insert("following".into(), following.into());
+        }
+        BASE64.encode(token.to_string())
     }
 
     fn read(text: &str) -> Result<Token, Status> {
@@ -206,6 +215,10 @@ impl Token {
             Some(Token {
                 revision: u64::try_from(revision).ok(),
                 after: token.get("start")?.as_str()?.to_owned(),
+                following: token
+                    .get("following")
+                    .and_then(Value::as_u64)
+                    .and_then(|n| usize::try_from(n).ok()),
             })
         };
         parsed().ok_or_else(|| Status::bad_request("continue key is not valid: not a token of this server"))
@@ -320,8 +333,8 @@ mod tests {
     #[test]
     fn a_page_token_survives_the_trip() {
         for token in [
-            Token { revision: Some(12), after: "ns/name".into() },
-            Token { revision: None, after: "ns/\"".into() },
+            Token { revision: Some(12), after: "ns/name".into(), following: Some(7) },
+            Token { revision: None, after: "ns/\"".into(), following: None },
         ] {
             assert_eq!(Token::read(&token.write()).unwrap(), token);
         }
