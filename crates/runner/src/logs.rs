@@ -33,7 +33,7 @@ const ENTRY_HEAD_BYTES: usize = 64;
 
 mod resume;
 
-pub(crate) use resume::Resumed;
+pub(crate) use resume::{Again, Resumed};
 
 /// Which output of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,8 +25,10 @@ const CPU_PERIOD_MICROS: u64 = 100_000;
 const MIN_CPU_QUOTA_MICROS: u64 = 1_000;
 /// As where limits are kept without an engine.
 const MAX_PIDS: u64 = crate::cgroup::MAX_PIDS;
-/// The engine's own copy of the output: it is only read to catch up, ours is what people read.
-const MAX_ENGINE_LOG: &str = "10m";
+/// The engine's own copy of the output, until the container is removed; ours is what people read. What an engine cuts off
+/// before it was copied is lost, and one that may keep little cuts under the hands of whoever follows a container that
+/// talks fast: so it may keep minutes of it, and not all of a disk.
+const MAX_ENGINE_LOG: &str = "1g";
 
 /// All that a container of an engine is made of.
 #[derive(Clone, Debug)]

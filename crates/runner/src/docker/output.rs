@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Engine;
 use super::http::{Ask, Error};
-use crate::logs::{Channel, Resumed};
+use crate::logs::{Again, Channel, Resumed};
 
 /// Which output, three zeros, and the length of what follows.
 const HEAD_BYTES: usize = 8;
@@ -48,13 +48,21 @@ impl Engine {
         let mut held = BytesMut::new();
         while let Some(piece) = answer.next().await? {
             held.extend_from_slice(&piece);
-            while let Some((channel, line)) = frame(&mut held)? {
-                let (at, text) = split(&line);
-                log.add(channel, at, text, &mut again);
-            }
+            let taken = take_frames(&mut held, log, &mut again);
+            // Also before what is strange: nothing waits between a line that counts as written and its writing.
+            log.flush();
+            taken?;
         }
         Ok(())
     }
+}
+
+fn take_frames(held: &mut BytesMut, log: &mut Resumed, again: &mut Again) -> Result<(), Error> {
+    while let Some((channel, line)) = frame(held)? {
+        let (at, text) = split(&line);
+        log.add(channel, at, text, again);
+    }
+    Ok(())
 }
 
 /// Takes the first whole frame.

@@ -20,6 +20,8 @@ pub(crate) struct Resumed {
     stdout: Mark,
     stderr: Mark,
     lines: u64,
+    /// What is to be written at once.
+    pending: Vec<u8>,
     broken: bool,
 }
 
@@ -67,13 +69,7 @@ impl Logs {
         let found = parts(&directory, run)?;
         let Some(part) = found.last().copied() else {
             let writer = self.writer(pod_uid, container, run)?;
-            return Ok(Resumed {
-                writer,
-                stdout: Mark::default(),
-                stderr: Mark::default(),
-                lines: 0,
-                broken: false,
-            });
+            return Ok(Resumed::new(writer, Mark::default(), Mark::default(), 0));
         };
         let (mut stdout, mut stderr, mut lines, mut written) = (Mark::default(), Mark::default(), 0, 0);
         for number in found {
@@ -97,11 +93,15 @@ impl Logs {
         lock(&self.live).insert(run_key(&directory, run), receiver);
         let live = self.live.clone();
         let writer = Writer { directory, run, part, file, written, progress, live };
-        Ok(Resumed { writer, stdout, stderr, lines, broken: false })
+        Ok(Resumed::new(writer, stdout, stderr, lines))
     }
 }
 
 impl Resumed {
+    fn new(writer: Writer, stdout: Mark, stderr: Mark, lines: u64) -> Self {
+        Self { writer, stdout, stderr, lines, pending: Vec::new(), broken: false }
+    }
+
     /// The time since which the source is to be read: no output is newer in the log than the older of both.
     pub(crate) fn newest(&self) -> Option<Timestamp> {
         match (self.stdout.at, self.stderr.at) {
@@ -119,8 +119,8 @@ impl Resumed {
         Again { stdout: self.stdout, stderr: self.stderr }
     }
 
-    /// Adds a line, or a part of one without a line feed, unless it is there already. An error of the disk is said once:
-    /// a container must never wait because its log cannot be written.
+    /// Adds a line, or a part of one without a line feed, unless it is there already. It is in the log after the next
+    /// [`Self::flush`].
     pub(crate) fn add(&mut self, channel: Channel, at: Timestamp, text: &[u8], again: &mut Again) {
         let (known, mark) = match channel {
             Channel::Stdout => (&mut again.stdout, &mut self.stdout),
@@ -130,7 +130,6 @@ impl Resumed {
             Some(text) => (text, true),
             None => (text, false),
         };
-        let mut out = Vec::new();
         let mut pieces = text.chunks(MAX_ENTRY_BYTES).peekable();
         // An empty line is a line.
         let mut next = pieces.next().or_else(|| whole.then_some(&[][..]));
@@ -140,17 +139,23 @@ impl Resumed {
                 continue;
             }
             let flag = if whole && next.is_none() { 'F' } else { 'P' };
-            entry_at(&mut out, at, channel, flag, piece);
+            entry_at(&mut self.pending, at, channel, flag, piece);
             mark.pass(at);
             self.lines += 1;
         }
-        if out.is_empty() || self.broken {
-            return;
-        }
-        if let Err(error) = self.writer.append(&out) {
+    }
+
+    /// Writes what was added. An error of the disk is said once: a container must never wait because its log cannot be
+    /// written.
+    pub(crate) fn flush(&mut self) {
+        if !self.pending.is_empty()
+            && !self.broken
+            && let Err(error) = self.writer.append(&self.pending)
+        {
             tracing::error!(%error, "a container's log cannot be written; the rest of its output is lost");
             self.broken = true;
         }
+        self.pending.clear();
     }
 }
 
@@ -178,6 +183,7 @@ mod tests {
         {
             log.add(*channel, at(time), text.as_bytes(), &mut again);
         }
+        log.flush();
     }
 
     #[tokio::test]

@@ -63,12 +63,17 @@ fn no_complaints(fake: &FakeEngine) {
 
 /// Until the engine has so many containers.
 async fn until_left(fake: &FakeEngine, count: usize) {
-    let left = async {
-        while fake.names().len() != count {
+    until(|| fake.names().len() == count).await;
+}
+
+/// The engine tells nobody of its changes: it is looked at until it is so.
+async fn until(so: impl Fn() -> bool) {
+    let looked = async {
+        while !so() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(BOUND, left).await.unwrap_or_else(|_| panic!("left: {:?}", fake.names()));
+    tokio::time::timeout(BOUND, looked).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,6 +216,19 @@ async fn an_image_that_cannot_be_pulled_is_left_alone_for_longer_and_longer_and_
     }
     world.pod("odd", pod_of(json!({"image": "No such name!"}))).await;
     world.until("odd", |pod| waits(pod) == Some("InvalidImageName".to_owned())).await;
+    no_complaints(&fake);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_is_deleted_takes_its_pull_with_it() {
+    let (world, fake) = world(Manners::Docker).await;
+    fake.registry_has("example.invalid/slow:1", Err("never"));
+    world.pod("p", pod_of(json!({"image": "example.invalid/slow:1"}))).await;
+    world.until("p", |pod| waits(pod) == Some("ContainerCreating".to_owned())).await;
+    until(|| fake.look(|state| state.hung) == 1).await;
+    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    world.until("p", |pod| pod.is_none()).await;
+    until(|| fake.look(|state| state.hung) == 0).await;
     no_complaints(&fake);
 }
 

@@ -57,6 +57,23 @@ pub(crate) struct State {
     pub(crate) starts: Vec<String>,
     pub(crate) bodies: BTreeMap<String, Value>,
     pub(crate) complaints: Vec<String>,
+    /// Pulls whose registry does not answer, as long as somebody waits for them.
+    pub(crate) hung: usize,
+}
+
+struct Hung(Arc<Mutex<State>>);
+
+impl Hung {
+    fn new(state: &Arc<Mutex<State>>) -> Self {
+        state.lock().unwrap().hung += 1;
+        Self(state.clone())
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().hung -= 1;
+    }
 }
 
 #[derive(Clone)]
@@ -180,9 +197,10 @@ impl Served {
                 let name = path.trim_start_matches("images/").trim_end_matches("/json");
                 self.only(&query, &[]).unwrap_or_else(|| self.image(name))
             }
-            (&Method::POST, ["images", "create"]) => {
-                self.only(&query, &["fromImage", "tag"]).unwrap_or_else(|| self.pull(&query))
-            }
+            (&Method::POST, ["images", "create"]) => match self.only(&query, &["fromImage", "tag"]) {
+                Some(no) => no,
+                None => self.pull(&query).await,
+            },
             (&Method::GET, ["containers", "json"]) => {
                 self.only(&query, &["all", "filters"]).unwrap_or_else(|| self.list(&query))
             }
@@ -246,13 +264,21 @@ impl Served {
         }
     }
 
-    fn pull(&self, query: &BTreeMap<String, String>) -> Answer {
+    /// A registry whose answer is `never` does not answer.
+    async fn pull(&self, query: &BTreeMap<String, String>) -> Answer {
         let name = format!("{}:{}", query["fromImage"], query["tag"]);
-        let mut state = self.state.lock().unwrap();
-        state.pulls.push(name.clone());
-        let last = match state.registry.get(&name).cloned() {
+        let found = {
+            let mut state = self.state.lock().unwrap();
+            state.pulls.push(name.clone());
+            state.registry.get(&name).cloned()
+        };
+        if found.as_ref().is_some_and(|found| found.as_ref().is_err_and(|why| why == "never")) {
+            let _hung = Hung::new(&self.state);
+            std::future::pending::<()>().await;
+        }
+        let last = match found {
             Some(Ok(config)) => {
-                state.images.insert(name.clone(), config);
+                self.state.lock().unwrap().images.insert(name.clone(), config);
                 json!({"status": "Status: Downloaded newer image"})
             }
             Some(Err(error)) => json!({"errorDetail": {"message": error}, "error": error}),
