@@ -370,6 +370,12 @@ impl View for Caches {
         self.read().get(kind).map(|entry| entry.cache.owned(owner_uid)).unwrap_or_default()
     }
 
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        if let Some(entry) = self.read().get(kind) {
+            entry.cache.visit_owned(owner_uid, visit);
+        }
+    }
+
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {
         self.read().get(kind).map(|entry| entry.cache.labelled(label, value)).unwrap_or_default()
     }

@@ -4,6 +4,8 @@
 //! what it has, not what the cluster has. [`World`] is a view over several, for tests and the inner simulator; the
 //! loop keeps one per informer.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::view::{Served, View, group_of};
 /// The objects of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    objects: BTreeMap<Key, Arc<Object>>,
-    by_uid: BTreeMap<String, Key>,
+    objects: BTreeSet<ByKey>,
+    by_uid: BTreeSet<ByUid>,
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
@@ -33,7 +35,20 @@ struct Kept {
 }
 
 /// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
-type Index = BTreeMap<String, BTreeMap<Key, Arc<Object>>>;
+type Index = BTreeMap<String, BTreeSet<ByKey>>;
+
+/// An object in the order of keys, of which it is not kept a second copy.
+#[derive(Clone, Debug)]
+struct ByKey(Arc<Object>);
+
+/// An object in the order of UIDs.
+#[derive(Clone, Debug)]
+struct ByUid(Arc<Object>);
+
+/// What has a place in the order of keys.
+trait Placed {
+    fn place(&self) -> (Option<&str>, &str);
+}
 
 impl Cache {
     /// Adds an index for a label; objects already here are indexed too.
@@ -42,9 +57,9 @@ impl Cache {
             return;
         }
         let mut index = Index::new();
-        for (key, object) in &self.objects {
+        for ByKey(object) in &self.objects {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(object));
+                enter(&mut index, value, object);
             }
         }
         self.by_label.insert(label, index);
@@ -56,7 +71,8 @@ impl Cache {
             return;
         }
         let mut kept = Kept { line, by_owner: BTreeMap::new() };
-        self.objects.values().filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
+        let objects = self.objects.iter().map(|ByKey(object)| object);
+        objects.filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
         self.lines.push(kept);
     }
 
@@ -70,20 +86,20 @@ impl Cache {
             kept.enter(&object);
         }
         for owner in object.owners() {
-            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone(), Arc::clone(&object));
+            enter(&mut self.by_owner, &owner.uid, &object);
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(&object));
+                enter(index, value, &object);
             }
         }
-        self.by_uid.insert(object.uid().to_owned(), key.clone());
-        self.objects.insert(key, object);
+        self.by_uid.replace(ByUid(Arc::clone(&object)));
+        self.objects.insert(ByKey(object));
         before
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
-        let object = self.objects.remove(key)?;
+        let ByKey(object) = self.objects.take(key as &dyn Placed)?;
         self.by_uid.remove(object.uid());
         for owner in object.owners() {
             unindex(&mut self.by_owner, &owner.uid, key);
@@ -98,7 +114,7 @@ impl Cache {
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
-        self.objects.get(key)
+        self.objects.get(key as &dyn Placed).map(|ByKey(object)| object)
     }
 
     pub fn len(&self) -> usize {
@@ -111,12 +127,12 @@ impl Cache {
 
     /// In key order; `None` is all namespaces.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let Some(namespace) = namespace else { return self.objects.values().cloned().collect() };
+        let Some(namespace) = namespace else { return picked(Some(&self.objects)) };
         let start = Key::new(Some(namespace), "");
         self.objects
-            .range((Bound::Included(start), Bound::Unbounded))
-            .take_while(|(key, _)| key.namespace.as_deref() == Some(namespace))
-            .map(|(_, object)| Arc::clone(object))
+            .range::<dyn Placed, _>((Bound::Included(&start as &dyn Placed), Bound::Unbounded))
+            .take_while(|ByKey(object)| object.namespace() == Some(namespace))
+            .map(|ByKey(object)| Arc::clone(object))
             .collect()
     }
 
@@ -124,8 +140,14 @@ impl Cache {
         picked(self.by_owner.get(owner_uid))
     }
 
+    /// The same, where they are.
+    pub fn visit_owned(&self, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        let owned = self.by_owner.get(owner_uid).into_iter().flatten();
+        owned.map(|ByKey(object)| object).for_each(visit);
+    }
+
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
-        self.objects.get(self.by_uid.get(uid)?)
+        self.by_uid.get(uid).map(|ByUid(object)| object)
     }
 
     /// The first of an owner's objects in a line; `None` also where the line is not kept.
@@ -149,7 +171,8 @@ impl Cache {
         match self.by_label.get(label) {
             Some(index) => picked(index.get(value)),
             None => {
-                self.objects.values().filter(|object| object.label(label) == Some(value)).cloned().collect()
+                let objects = self.objects.iter().map(|ByKey(object)| object);
+                objects.filter(|object| object.label(label) == Some(value)).cloned().collect()
             }
         }
     }
@@ -175,13 +198,104 @@ impl Kept {
     }
 }
 
-fn picked(found: Option<&BTreeMap<Key, Arc<Object>>>) -> Vec<Arc<Object>> {
-    found.into_iter().flat_map(BTreeMap::values).cloned().collect()
+impl Placed for ByKey {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.0.namespace(), self.0.name())
+    }
+}
+
+impl Placed for Key {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.namespace.as_deref(), &self.name)
+    }
+}
+
+impl PartialEq for dyn Placed + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for dyn Placed + '_ {}
+
+impl PartialOrd for dyn Placed + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Placed + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+impl<'a> Borrow<dyn Placed + 'a> for ByKey {
+    fn borrow(&self) -> &(dyn Placed + 'a) {
+        self
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+impl Borrow<str> for ByUid {
+    fn borrow(&self) -> &str {
+        self.0.uid()
+    }
+}
+
+impl PartialEq for ByUid {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.uid() == other.0.uid()
+    }
+}
+
+impl Eq for ByUid {}
+
+impl PartialOrd for ByUid {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByUid {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.uid().cmp(other.0.uid())
+    }
+}
+
+fn picked(found: Option<&BTreeSet<ByKey>>) -> Vec<Arc<Object>> {
+    found.into_iter().flatten().map(|ByKey(object)| Arc::clone(object)).collect()
+}
+
+fn enter(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    match index.get_mut(entry) {
+        Some(objects) => objects.insert(ByKey(Arc::clone(object))),
+        None => index.entry(entry.to_owned()).or_default().insert(ByKey(Arc::clone(object))),
+    };
 }
 
 fn unindex(index: &mut Index, entry: &str, key: &Key) {
     if let Some(keys) = index.get_mut(entry) {
-        keys.remove(key);
+        keys.remove(key as &dyn Placed);
         if keys.is_empty() {
             index.remove(entry);
         }
@@ -242,6 +356,12 @@ impl View for World {
 
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
         self.caches.get(kind).map(|cache| cache.owned(owner_uid)).unwrap_or_default()
+    }
+
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        if let Some(cache) = self.caches.get(kind) {
+            cache.visit_owned(owner_uid, visit);
+        }
     }
 
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {

@@ -3,16 +3,20 @@
 //! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
 //! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
 
+mod words;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use pawl_api::meta::Kind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use self::words::{Loose, Words};
 
 /// Where an object is: enough to find it, not to tell it from a namesake that came later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +64,7 @@ pub struct Spot {
 
 impl Spot {
     pub fn of(object: &Object) -> Self {
-        let created_at = object.meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let created_at = object.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
         Self { created_at, uid: object.uid().to_owned() }
     }
 }
@@ -77,17 +81,36 @@ pub struct Malformed {
 type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
 
 /// An object at one resourceVersion.
+///
+/// Most objects of a cluster are only counted: what they all say is kept small, and what few say or few are asked for has
+/// a place only where it is there.
 pub struct Object {
-    kind: Kind,
-    meta: ObjectMeta,
-    /// Empty until asked for, where nothing but the metadata is known: most objects of a cluster are only counted,
-    /// and a second copy of their metadata would be the larger one.
-    raw: OnceLock<Value>,
+    kind: Arc<Kind>,
+    words: Words,
+    created_at: Option<Timestamp>,
+    /// What else its metadata says, without the words and the time above; `None` if that is all.
+    rest: Option<Box<ObjectMeta>>,
     /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
     text: Option<Box<[u8]>>,
+    made: OnceLock<Box<Made>>,
+}
+
+/// What is made of an object when somebody asks for it.
+#[derive(Default)]
+struct Made {
+    raw: OnceLock<Value>,
     /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
     status: OnceLock<Value>,
     typed: OnceLock<Typed>,
+}
+
+/// Of an object's metadata, what counts and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moments {
+    pub generation: Option<i64>,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub deletion_grace_period_seconds: Option<i64>,
 }
 
 /// The one part of a manifest that is asked for by itself.
@@ -101,9 +124,12 @@ impl Object {
     ///
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
-    pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
+    pub fn new(kind: impl Into<Arc<Kind>>, raw: Value) -> Result<Arc<Self>, Malformed> {
+        let kind = kind.into();
         let meta = read_metadata(&kind, &raw)?;
-        Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, meta, None) }))
+        let made = Made { raw: raw.into(), ..Made::default() };
+        let object = Self::with(kind, meta, None)?;
+        Ok(Arc::new(Self { made: Box::new(made).into(), ..object }))
     }
 
     /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
@@ -113,10 +139,11 @@ impl Object {
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn compact(
-        kind: Kind,
+        kind: impl Into<Arc<Kind>>,
         metadata: &[u8],
         text: impl FnOnce(&str) -> Option<Box<[u8]>>,
     ) -> Result<Arc<Self>, Malformed> {
+        let kind = kind.into();
         let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
             Ok(meta) if meta.name.is_some() => meta,
             // For the better words: those about a text name a column in what nobody sees.
@@ -126,47 +153,67 @@ impl Object {
             }
         };
         let text = text(meta.name.as_deref().unwrap_or_default());
-        Ok(Arc::new(Self::with(kind, meta, text)))
+        Self::with(kind, meta, text).map(Arc::new)
     }
 
-    fn with(kind: Kind, meta: ObjectMeta, text: Option<Box<[u8]>>) -> Self {
-        Self { kind, meta, raw: OnceLock::new(), text, status: OnceLock::new(), typed: OnceLock::new() }
+    fn with(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Box<[u8]>>) -> Result<Self, Malformed> {
+        let loose = Loose {
+            name: meta.name.take().unwrap_or_default(),
+            namespace: meta.namespace.take(),
+            uid: meta.uid.take().unwrap_or_default(),
+            version: meta.resource_version.take().unwrap_or_default(),
+            labels: meta.labels.take().unwrap_or_default(),
+            annotations: meta.annotations.take().unwrap_or_default(),
+        };
+        let created_at = meta.creation_timestamp.take().map(|time| time.0);
+        let Some(words) = Words::pack(&loose) else {
+            let problem = "metadata: too many labels or too long".to_owned();
+            return Err(Malformed { kind: kind.to_string(), name: loose.name, problem });
+        };
+        let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
+        Ok(Self { kind, words, created_at, rest, text, made: OnceLock::new() })
     }
 
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    pub fn meta(&self) -> &ObjectMeta {
-        &self.meta
+    pub fn meta(&self) -> Moments {
+        let rest = self.rest.as_deref();
+        Moments {
+            generation: rest.and_then(|rest| rest.generation),
+            creation_timestamp: self.created_at.map(Time),
+            deletion_timestamp: rest.and_then(|rest| rest.deletion_timestamp.clone()),
+            deletion_grace_period_seconds: rest.and_then(|rest| rest.deletion_grace_period_seconds),
+        }
     }
 
     pub fn raw(&self) -> &Value {
-        self.raw.get_or_init(|| match &self.text {
+        self.made().raw.get_or_init(|| match &self.text {
             // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
             Some(text) => serde_json::from_slice(text).unwrap_or_default(),
-            None => serde_json::json!({"metadata": self.meta}),
+            None => serde_json::json!({"metadata": self.metadata()}),
         })
     }
 
     pub fn name(&self) -> &str {
-        self.meta.name.as_deref().unwrap_or_default()
+        self.words.name()
     }
 
     pub fn namespace(&self) -> Option<&str> {
-        self.meta.namespace.as_deref()
+        self.words.namespace()
     }
 
     pub fn uid(&self) -> &str {
-        self.meta.uid.as_deref().unwrap_or_default()
+        self.words.uid()
     }
 
     pub fn resource_version(&self) -> &str {
-        self.meta.resource_version.as_deref().unwrap_or_default()
+        self.words.version()
     }
 
     pub fn generation(&self) -> i64 {
-        self.meta.generation.unwrap_or_default()
+        self.rest.as_ref().and_then(|rest| rest.generation).unwrap_or_default()
     }
 
     pub fn key(&self) -> Key {
@@ -174,11 +221,11 @@ impl Object {
     }
 
     pub fn reference(&self) -> Reference {
-        Reference { kind: self.kind.clone(), key: self.key(), uid: self.uid().to_owned() }
+        Reference { kind: self.kind().clone(), key: self.key(), uid: self.uid().to_owned() }
     }
 
     pub fn is_deleting(&self) -> bool {
-        self.meta.deletion_timestamp.is_some()
+        self.rest.as_ref().is_some_and(|rest| rest.deletion_timestamp.is_some())
     }
 
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
@@ -186,11 +233,11 @@ impl Object {
     }
 
     pub fn finalizers(&self) -> &[String] {
-        self.meta.finalizers.as_deref().unwrap_or_default()
+        self.rest.as_ref().and_then(|rest| rest.finalizers.as_deref()).unwrap_or_default()
     }
 
     pub fn owners(&self) -> &[OwnerReference] {
-        self.meta.owner_references.as_deref().unwrap_or_default()
+        self.rest.as_ref().and_then(|rest| rest.owner_references.as_deref()).unwrap_or_default()
     }
 
     /// The one owner that controls this object, if any.
@@ -207,19 +254,29 @@ impl Object {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.meta.labels.as_ref()?.get(key).map(String::as_str)
+        self.labels().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// By key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.words.labels()
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta.annotations.as_ref()?.get(key).map(String::as_str)
+        self.annotations().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// By key.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.words.annotations()
     }
 
     pub fn status(&self) -> &Value {
-        if let (Some(text), None) = (&self.text, self.raw.get()) {
+        if let (Some(text), None) = (&self.text, self.kept_raw()) {
             let read = || {
                 serde_json::from_slice::<Of<Value>>(text).ok().and_then(|of| of.status).unwrap_or_default()
             };
-            return self.status.get_or_init(read);
+            return self.made().status.get_or_init(read);
         }
         self.raw().get("status").unwrap_or(&Value::Null)
     }
@@ -227,7 +284,8 @@ impl Object {
     /// What the status says, as far as somebody passing by wants to know: nothing is kept for the next one. What does not
     /// have the shape of `T` says nothing.
     pub fn glance<T: DeserializeOwned + Default>(&self) -> T {
-        let kept = self.raw.get().map(|raw| raw.get("status").unwrap_or(&Value::Null)).or(self.status.get());
+        let kept = self.kept_raw().map(|raw| raw.get("status").unwrap_or(&Value::Null));
+        let kept = kept.or_else(|| self.made.get()?.status.get());
         match (kept, &self.text) {
             (Some(kept), _) => T::deserialize(kept).unwrap_or_default(),
             (None, Some(text)) => {
@@ -242,7 +300,7 @@ impl Object {
     /// # Errors
     /// When the manifest does not have the shape of `K`.
     pub fn parse<K: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<K>, Malformed> {
-        let typed = self.typed.get_or_init(|| {
+        let typed = self.made().typed.get_or_init(|| {
             let decoded: Arc<dyn Any + Send + Sync> = Arc::new(self.decode::<K>()?);
             Ok(decoded)
         });
@@ -267,6 +325,31 @@ impl Object {
             name: self.key().to_string(),
             problem: error.to_string(),
         })
+    }
+
+    fn made(&self) -> &Made {
+        self.made.get_or_init(Box::default)
+    }
+
+    /// The tree, if somebody asked for it before.
+    fn kept_raw(&self) -> Option<&Value> {
+        self.made.get()?.raw.get()
+    }
+
+    /// All of its metadata that is kept, in its own type.
+    fn metadata(&self) -> ObjectMeta {
+        let said = |word: String| (!word.is_empty()).then_some(word);
+        let Loose { name, namespace, uid, version, labels, annotations } = self.words.loose();
+        ObjectMeta {
+            name: Some(name),
+            namespace,
+            uid: said(uid),
+            resource_version: said(version),
+            labels: (!labels.is_empty()).then_some(labels),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            creation_timestamp: self.created_at.map(Time),
+            ..self.rest.as_deref().cloned().unwrap_or_default()
+        }
     }
 }
 
@@ -340,7 +423,7 @@ mod tests {
         let raw = json!({"metadata": {"name": "a"}, "status": {"phase": "x", "more": [1]}});
         let (whole, compact) = (Object::new(CONFIG_MAP, raw.clone()).unwrap(), compact(&raw, true).unwrap());
         assert_eq!((whole.glance::<Said>(), compact.glance::<Said>()), (said("x"), said("x")));
-        assert!(compact.status.get().is_none() && compact.raw.get().is_none(), "nothing is kept");
+        assert!(compact.made.get().is_none(), "nothing is kept");
         let _ = compact.status();
         assert_eq!(compact.glance::<Said>(), said("x"));
         let odd = json!({"metadata": {"name": "a"}, "status": 7});
