@@ -148,10 +148,12 @@ impl Caches {
         let Listed { objects, unreadable, resource_version } = listed;
         let mut changes = Vec::new();
         self.learn(kind, scope, |cache, watched| {
-            let mut named = unreadable;
-            named.extend(objects.iter().map(|object| object.key()));
-            for before in cache.list(scope.as_deref()) {
-                if !named.contains(&before.key()) {
+            let known = cache.list(scope.as_deref());
+            // The first list is the longest, and can end nothing.
+            if !known.is_empty() {
+                let mut named = unreadable;
+                named.extend(objects.iter().map(|object| object.key()));
+                for before in known.into_iter().filter(|before| !named.contains(&before.key())) {
                     cache.remove(&before.key());
                     changes.push(Change { before: Some(before), after: None });
                 }
@@ -346,7 +348,7 @@ impl Drop for Awaiting<'_> {
 
 /// A version that is already here is no change: lists repeat what watches have told.
 fn put(cache: &mut Cache, object: Arc<Object>) -> Option<Change> {
-    if let Some(before) = cache.get(&object.key())
+    if let Some(before) = cache.known(&object)
         && before.uid() == object.uid()
         && !object.resource_version().is_empty()
         && before.resource_version() == object.resource_version()

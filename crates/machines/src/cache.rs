@@ -78,10 +78,9 @@ impl Cache {
 
     /// Takes a version of an object; returns the one it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
-        let key = object.key();
         // Asked first: should somebody's function panic, nothing is half done.
         let stands: Vec<bool> = self.lines.iter().map(|kept| (kept.line.stands)(&object)).collect();
-        let before = self.remove(&key);
+        let before = self.take(&*object);
         for (kept, _) in self.lines.iter_mut().zip(stands).filter(|(_, stands)| *stands) {
             kept.enter(&object);
         }
@@ -99,14 +98,18 @@ impl Cache {
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
-        let ByKey(object) = self.objects.take(key as &dyn Placed)?;
+        self.take(key)
+    }
+
+    fn take(&mut self, place: &dyn Placed) -> Option<Arc<Object>> {
+        let ByKey(object) = self.objects.take(place)?;
         self.by_uid.remove(object.uid());
         for owner in object.owners() {
-            unindex(&mut self.by_owner, &owner.uid, key);
+            unindex(&mut self.by_owner, &owner.uid, place);
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                unindex(index, value, key);
+                unindex(index, value, place);
             }
         }
         self.lines.iter_mut().for_each(|kept| kept.leave(&object));
@@ -115,6 +118,11 @@ impl Cache {
 
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
         self.objects.get(key as &dyn Placed).map(|ByKey(object)| object)
+    }
+
+    /// The version of an object that is here.
+    pub fn known(&self, object: &Object) -> Option<&Arc<Object>> {
+        self.objects.get(object as &dyn Placed).map(|ByKey(known)| known)
     }
 
     pub fn len(&self) -> usize {
@@ -198,9 +206,15 @@ impl Kept {
     }
 }
 
+impl Placed for Object {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.namespace(), self.name())
+    }
+}
+
 impl Placed for ByKey {
     fn place(&self) -> (Option<&str>, &str) {
-        (self.0.namespace(), self.0.name())
+        self.0.place()
     }
 }
 
@@ -293,9 +307,9 @@ fn enter(index: &mut Index, entry: &str, object: &Arc<Object>) {
     };
 }
 
-fn unindex(index: &mut Index, entry: &str, key: &Key) {
+fn unindex(index: &mut Index, entry: &str, place: &dyn Placed) {
     if let Some(keys) = index.get_mut(entry) {
-        keys.remove(key as &dyn Placed);
+        keys.remove(place);
         if keys.is_empty() {
             index.remove(entry);
         }

@@ -12,8 +12,8 @@ use super::{Expect, OpenError, Options, Store, key};
 /// Small, so that a run begins several logs and drops several snapshots.
 const ROTATE_BYTES: u64 = 700;
 const WRITES: usize = 24;
-/// Room behind the logs: none, less than most frames need, and enough for some.
-const ROOMS: [u64; 3] = [u64::MAX, 100, 600];
+/// Room behind the logs: none, and enough for some frames.
+const ROOMS: [u64; 2] = [u64::MAX, 450];
 /// How often the power fails at each place, each time with other luck.
 const TRIES: u64 = 4;
 

@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::decode::{Decoder, batch};
 use super::disk::{Disk, Handle};
 use super::journal::{Ack, Journal};
-use super::record::{self, Change, Damage, FileKind, FrameBuilder, Known, Record};
+use super::record::{self, Change, Damage, FileKind, FrameBuilder, Record};
 use super::{ChangeType, Event, JournalFailed, Object, Options, Shared};
 
 /// A log is replaced by a snapshot when it is longer than this: at 20,000 writes of 2 KiB a second that is
@@ -295,9 +296,9 @@ impl Writer {
 /// Reads everything back; returns the log to go on with and how long it is.
 fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Handle>, u64), OpenError> {
     let files = Kept::list(disk, dir)?;
-    let (mut revision, mut known) = (0, Known::default());
+    let (mut revision, mut decoder) = (0, Decoder::default());
     if let Some((at, path)) = files.snapshots.last() {
-        load_snapshot(disk, path, shared, &mut known)?;
+        load_snapshot(disk, path, shared, &mut decoder)?;
         shared.begin_at(*at);
         revision = *at;
     }
@@ -311,7 +312,7 @@ fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Hand
             let why = format!("it begins at revision {first}, and the files before end at {revision}");
             return Err(OpenError::Damaged { path: path.clone(), offset: 0, why });
         }
-        let (through, end) = load_log(disk, path, revision, next.is_none(), shared, &mut known)?;
+        let (through, end) = load_log(disk, path, revision, next.is_none(), shared, &mut decoder)?;
         revision = through;
         if next.is_none() {
             let log = disk.append(path).map_err(failed("open", path))?;
@@ -323,22 +324,30 @@ fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Hand
     Ok((new_log(disk, dir, revision + 1)?, record::HEADER_LEN as u64))
 }
 
-fn load_snapshot(disk: &dyn Disk, path: &Path, shared: &Shared, known: &mut Known) -> Result<(), OpenError> {
+fn load_snapshot(
+    disk: &dyn Disk,
+    path: &Path,
+    shared: &Shared,
+    decoder: &mut Decoder,
+) -> Result<(), OpenError> {
     let bytes = disk.read(path).map_err(failed("read", path))?;
     let damaged = |offset: usize, why: &Damage| damaged(path, offset, why);
     record::check_header(FileKind::Snapshot, &bytes).map_err(|d| damaged(0, &d))?;
     let mut at = record::HEADER_LEN;
     loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let (payload, len) = record::frame(rest).map_err(|d| damaged(at, &d))?;
+        let batch = batch(&bytes, at);
+        for (at, records) in decoder.decode(&batch) {
+            let records = records.map_err(|d| damaged(at, &d))?;
+            shared.load(records.into_iter().map(|record| (record.table, Arc::new(record.object))));
+        }
         // An empty frame ends a snapshot: one without was never finished, or lost its end.
-        if payload.is_empty() {
+        if batch.ended {
             return Ok(());
         }
-        for record in record::records(payload, known).map_err(|d| damaged(at, &d))? {
-            shared.load(record.table, Arc::new(record.object));
+        if batch.damage.is_some() || batch.end == bytes.len() {
+            return Err(damaged(batch.end, batch.damage.as_ref().unwrap_or(&Damage::Cut)));
         }
-        at += len;
+        at = batch.end;
     }
 }
 
@@ -349,7 +358,7 @@ fn load_log(
     mut revision: u64,
     last: bool,
     shared: &Shared,
-    known: &mut Known,
+    decoder: &mut Decoder,
 ) -> Result<(u64, u64), OpenError> {
     let bytes = disk.read(path).map_err(failed("read", path))?;
     if let Err(damage) = record::check_header(FileKind::Log, &bytes) {
@@ -361,41 +370,50 @@ fn load_log(
         return Err(damaged(path, 0, &damage));
     }
     let mut at = record::HEADER_LEN;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let (payload, len) = match record::frame(rest) {
-            Ok(found) => found,
-            // The room behind a log: nothing was written there.
-            Err(_) if rest.iter().all(|byte| *byte == 0) => {
-                if last {
-                    cut(disk, path, at as u64)?;
+    while at < bytes.len() {
+        let batch = batch(&bytes, at);
+        for (at, records) in decoder.decode(&batch) {
+            for record in records.map_err(|d| damaged(path, at, &d))? {
+                let found = record.object.revision;
+                if found <= revision {
+                    continue;
                 }
-                break;
-            }
-            Err(damage) => {
-                let behind = rest.get(1..).is_some_and(record::any_frame);
-                if !last || behind {
-                    return Err(damaged(path, at, &damage));
+                if found != revision + 1 {
+                    let why = format!("revision {found} follows revision {revision}");
+                    return Err(OpenError::Damaged { path: path.to_owned(), offset: at as u64, why });
                 }
-                tracing::warn!(path = %path.display(), offset = at, %damage, "an unfinished write is dropped");
-                cut(disk, path, at as u64)?;
-                break;
+                revision = found;
+                replay(record, shared);
             }
-        };
-        for record in record::records(payload, known).map_err(|d| damaged(path, at, &d))? {
-            let found = record.object.revision;
-            if found <= revision {
-                continue;
-            }
-            if found != revision + 1 {
-                let why = format!("revision {found} follows revision {revision}");
-                return Err(OpenError::Damaged { path: path.to_owned(), offset: at as u64, why });
-            }
-            revision = found;
-            replay(record, shared);
         }
-        at += len;
+        at = batch.end;
+        if let Some(damage) = &batch.damage {
+            end_log(disk, path, bytes.get(at..).unwrap_or_default(), at, damage, last)?;
+            break;
+        }
     }
     Ok((revision, at as u64))
+}
+
+/// What follows a log's last frame, from `at` on, is no frame: is that its end?
+fn end_log(
+    disk: &dyn Disk,
+    path: &Path,
+    rest: &[u8],
+    at: usize,
+    damage: &Damage,
+    last: bool,
+) -> Result<(), OpenError> {
+    // The room behind a log: nothing was written there.
+    let is_room = rest.iter().all(|byte| *byte == 0);
+    if !is_room {
+        let behind = rest.get(1..).is_some_and(record::any_frame);
+        if !last || behind {
+            return Err(damaged(path, at, damage));
+        }
+        tracing::warn!(path = %path.display(), offset = at, %damage, "an unfinished write is dropped");
+    }
+    if last { cut(disk, path, at as u64) } else { Ok(()) }
 }
 
 fn replay(record: Record, shared: &Shared) {

@@ -10,6 +10,7 @@
 //! Writers compare with the *head* (visible and pending), so they never wait for the disk to decide.
 //! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
 
+mod decode;
 mod disk;
 #[cfg(test)]
 mod failing;
@@ -662,13 +663,15 @@ impl Shared {
         tables.flat_map(|(name, t)| t.objects.iter().map(move |Keyed(o)| (name.clone(), o.clone()))).collect()
     }
 
-    /// An object from a snapshot.
-    fn load(&self, table: Arc<str>, object: Arc<Object>) {
+    /// Objects from a snapshot, each with its table.
+    fn load(&self, objects: impl Iterator<Item = (Arc<str>, Arc<Object>)>) {
         let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
-        let table = visible.tables.entry(table).or_default();
-        let newest = object.revision.max(table.changed.revision());
-        table.changed.tell(newest);
-        table.objects.replace(Keyed(object));
+        for (table, object) in objects {
+            let table = visible.tables.entry(table).or_default();
+            let newest = object.revision.max(table.changed.revision());
+            table.changed.tell(newest);
+            table.objects.replace(Keyed(object));
+        }
     }
 
     /// The snapshot is loaded: history begins here.
@@ -752,6 +755,11 @@ impl Visible {
     }
 }
 
+/// The first key after all that start with `prefix`, which is empty or ends in a slash.
+fn end_of(prefix: &str) -> Option<String> {
+    prefix.strip_suffix('/').map(|namespace| format!("{namespace}0"))
+}
+
 impl Table {
     fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.objects.get(key).map(|Keyed(object)| object.clone())
@@ -764,10 +772,15 @@ impl Table {
     /// The objects whose keys start with `prefix` and are after `after`, in order.
     fn between(&self, prefix: &str, after: &str) -> impl Iterator<Item = &Arc<Object>> {
         let start = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-        self.objects
-            .range::<str, _>((start, Bound::Unbounded))
-            .map(|Keyed(object)| object)
-            .take_while(move |object| object.key().starts_with(prefix))
+        let end = end_of(prefix);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // A range must not end before it begins.
+        let range = match (start, end) {
+            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) if start >= end => None,
+            (start, end) => Some(self.objects.range::<str, _>((start, end))),
+        };
+        // Bounds alone: who counts what follows need not look at any of it.
+        range.into_iter().flatten().map(|Keyed(object)| object)
     }
 }
 
@@ -892,6 +905,25 @@ mod tests {
     }
 
     #[test]
+    fn a_page_holds_what_is_in_its_namespace_and_counts_what_follows() {
+        let store = Store::in_memory(Limits::default());
+        for name in ["a", "b", "c", "d"] {
+            put(&store, name, "1");
+        }
+        let page = |prefix: &str, after: &str| {
+            let (snapshot, following) = store.page("things", prefix, after, 2, None).unwrap();
+            let names = snapshot.objects.iter().map(|o| o.name().to_owned()).collect::<String>();
+            (names, following)
+        };
+        assert_eq!(page("n/", ""), ("ab".to_owned(), 2));
+        assert_eq!(page("", "n/b"), ("cd".to_owned(), 0));
+        assert_eq!(page("n/", "n/c"), ("d".to_owned(), 0));
+        for (prefix, after) in [("n/", "o/a"), ("n/", "n0"), ("m/", ""), ("m/", "n/a"), ("n.x/", "")] {
+            assert_eq!(page(prefix, after), (String::new(), 0), "{prefix} after {after}");
+        }
+    }
+
+    #[test]
     fn a_list_in_the_past_undoes_what_came_after() {
         let store = Store::in_memory(Limits::default());
         put(&store, "a", "1");
@@ -905,5 +937,6 @@ mod tests {
         assert_eq!(told, [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
         assert_eq!(store.list("things", "n/").objects.len(), 2);
         assert_eq!(store.list("things", "other/").objects.len(), 0);
+        assert_eq!(store.list("things", "m/").objects.len(), 0);
     }
 }

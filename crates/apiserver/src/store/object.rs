@@ -216,7 +216,14 @@ impl Object {
     ) -> Option<Object> {
         let (head, metadata_at, tail_at) = assemble(ids, revision, &[]);
         let tail = bytes.strip_prefix(&*head)?;
-        let Outline { metadata } = serde_json::from_slice(bytes).ok()?;
+        let metadata_len = end_of_object(tail)?;
+        // What a checksum vouches for is what was encoded: the content need not be read, but must not be half of it.
+        if end_of_object(tail.get(metadata_len + 1..)?)? + metadata_len + 2 != tail.len() {
+            return None;
+        }
+        let opening = metadata_at + METADATA_OPENS;
+        let metadata: OutlineMeta =
+            serde_json::from_slice(bytes.get(opening..=tail_at + metadata_len)?).ok()?;
         let meta = Meta {
             uid: metadata.uid.into(),
             labels: metadata.labels.into_iter().collect(),
@@ -231,7 +238,7 @@ impl Object {
             bytes: Bytes::copy_from_slice(bytes),
             metadata_at,
             tail_at,
-            metadata_end: tail_at + end_of_object(tail)?,
+            metadata_end: tail_at + metadata_len,
         })
     }
 
@@ -289,13 +296,10 @@ impl Object {
     }
 }
 
-/// What selection needs of stored bytes.
-#[derive(Deserialize)]
-struct Outline<'a> {
-    #[serde(borrow)]
-    metadata: OutlineMeta<'a>,
-}
+/// How far the metadata's opening brace is from its name.
+const METADATA_OPENS: usize = "\"metadata\":".len();
 
+/// What selection needs of stored metadata.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OutlineMeta<'a> {
