@@ -12,7 +12,7 @@ use pawl_api::meta::Kind;
 use serde_json::Value;
 
 use crate::machine::Line;
-use crate::object::{Key, Malformed, Object, Spot};
+use crate::object::{Key, Malformed, Object, Rest, Spot};
 use crate::view::{Served, View, group_of};
 
 /// The objects of one kind.
@@ -23,6 +23,15 @@ pub struct Cache {
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
+}
+
+/// What letting some of a cache rest came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The last that was asked; `None`: there are no more.
+    pub last: Option<Key>,
+    /// Some were looked into a short while ago: they are to be asked again.
+    pub awake: bool,
 }
 
 /// Who stands in a line, by owner.
@@ -82,6 +91,46 @@ impl Cache {
         before
     }
 
+    /// Lets those rest that nobody has looked into since this was asked last: of the next so many after a key.
+    pub fn rest(&mut self, after: Option<&Key>, at_most: usize) -> Round {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut last, mut awake, mut resting) = (None, false, Vec::new());
+        for (key, object) in self.objects.range((from, Bound::Unbounded)).take(at_most) {
+            match object.rested() {
+                Rest::Rests => {}
+                Rest::Awake => awake = true,
+                Rest::Now(rested) => resting.push((key.clone(), rested)),
+            }
+            last = Some(key);
+        }
+        let last = last.cloned();
+        resting.into_iter().for_each(|(key, object)| self.exchange(&key, &object));
+        Round { last, awake }
+    }
+
+    /// Keeps another reading of the same version.
+    fn exchange(&mut self, key: &Key, object: &Arc<Object>) {
+        let Some(before) = self.objects.get_mut(key).map(|kept| std::mem::replace(kept, Arc::clone(object)))
+        else {
+            return;
+        };
+        let spot = Spot::of(&before);
+        for owner in before.owners() {
+            reindex(&mut self.by_owner, &owner.uid, key, object);
+            for kept in &mut self.lines {
+                let standing = kept.by_owner.get_mut(&owner.uid).and_then(|all| all.get_mut(&spot));
+                if let Some(standing) = standing {
+                    *standing = Arc::clone(object);
+                }
+            }
+        }
+        for (label, index) in &mut self.by_label {
+            if let Some(value) = before.label(label) {
+                reindex(index, value, key, object);
+            }
+        }
+    }
+
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         let object = self.objects.remove(key)?;
         self.by_uid.remove(object.uid());
@@ -131,6 +180,10 @@ impl Cache {
     /// The first of an owner's objects in a line; `None` also where the line is not kept.
     pub fn first_in_line(&self, line: &Line, owner_uid: &str) -> Option<&Arc<Object>> {
         self.line(line, owner_uid)?.values().next()
+    }
+
+    pub fn in_line(&self, line: &Line, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.line(line, owner_uid).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     pub fn count_in_line(&self, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
@@ -185,6 +238,12 @@ fn unindex(index: &mut Index, entry: &str, key: &Key) {
         if keys.is_empty() {
             index.remove(entry);
         }
+    }
+}
+
+fn reindex(index: &mut Index, entry: &str, key: &Key, object: &Arc<Object>) {
+    if let Some(kept) = index.get_mut(entry).and_then(|keys| keys.get_mut(key)) {
+        *kept = Arc::clone(object);
     }
 }
 
@@ -301,6 +360,48 @@ mod tests {
         assert_eq!(cache.list(None).len(), 4);
     }
 
+    /// As an informer reads it.
+    fn compact(name: &str) -> Arc<Object> {
+        let manifest = pod("n", name, "o", "1").raw().clone();
+        let text = manifest.to_string().into_bytes();
+        Object::compact(POD, manifest["metadata"].to_string().as_bytes(), |_| Some(text.into())).unwrap()
+    }
+
+    #[test]
+    fn whoever_rests_is_exchanged_wherever_it_is_found_and_whoever_is_looked_at_is_not() {
+        let mut cache = Cache::default();
+        cache.index("app");
+        cache.keep_line(ODD);
+        for name in ["1", "2", "3"] {
+            cache.put(compact(name));
+        }
+        let everywhere = |cache: &Cache, name: &str| {
+            let key = Key::new(Some("n"), name);
+            let uid = format!("uid-{name}");
+            let is_it = |one: &Arc<Object>| Arc::ptr_eq(one, cache.get(&key).unwrap());
+            [cache.owned("o"), cache.labelled("app", "1"), cache.in_line(&ODD, "o"), cache.list(None)]
+                .iter()
+                .all(|found| found.len() == 3 && found.iter().any(is_it))
+                && is_it(cache.by_uid(&uid).unwrap())
+        };
+        let before = cache.list(None);
+        let first = cache.rest(None, 2);
+        assert_eq!(first, Round { last: Some(Key::new(Some("n"), "2")), awake: true });
+        let second = cache.rest(first.last.as_ref(), 2);
+        assert_eq!(second, Round { last: Some(Key::new(Some("n"), "3")), awake: true });
+        assert_eq!(cache.rest(second.last.as_ref(), 2), Round { last: None, awake: false });
+        let _ = before[1].uid();
+        assert!(cache.rest(None, 9).awake, "one of them was looked at");
+        let after = cache.list(None);
+        let same: Vec<bool> = before.iter().zip(&after).map(|(one, two)| Arc::ptr_eq(one, two)).collect();
+        assert_eq!(same, [false, true, false]);
+        assert!(["1", "2", "3"].iter().all(|name| everywhere(&cache, name)));
+        // What rests is replaced and removed as anything else.
+        cache.put(compact("1"));
+        cache.remove(&Key::new(Some("n"), "3"));
+        assert_eq!((cache.owned("o").len(), cache.in_line(&ODD, "o").len()), (2, 2));
+    }
+
     proptest! {
         #[test]
         fn indexes_agree_with_a_scan_after_any_history(
@@ -325,6 +426,7 @@ mod tests {
                 prop_assert_eq!(names(&cache.owned(value)), by_owner);
                 let line = scan(&|object| object.owners()[0].uid == value && object.label("app") == Some("1"));
                 prop_assert_eq!(cache.count_in_line(&ODD, value, None), line.len());
+                prop_assert_eq!(&names(&cache.in_line(&ODD, value)), &line);
                 let first = cache.first_in_line(&ODD, value).map(|object| object.key().to_string());
                 prop_assert_eq!(first.as_ref(), line.first());
                 if let Some(last) = line.last().and_then(|_| cache.owned(value).into_iter().rfind(|one| (ODD.stands)(one))) {

@@ -1,10 +1,14 @@
 //! One version of one object, as a cache holds it: untyped, with the typed form made at most once.
 //!
+//! ```text
+//!  text ──somebody asks──▶ metadata, type, status are read, once each ──nobody asks any more──▶ text (`rested`)
+//! ```
 //! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
 //! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
@@ -60,7 +64,8 @@ pub struct Spot {
 
 impl Spot {
     pub fn of(object: &Object) -> Self {
-        let created_at = object.meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let created_at =
+            object.meta().creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         Self { created_at, uid: object.uid().to_owned() }
     }
 }
@@ -79,21 +84,40 @@ type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
 /// An object at one resourceVersion.
 pub struct Object {
     kind: Kind,
-    meta: ObjectMeta,
+    /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
+    text: Option<Arc<[u8]>>,
+    /// There from the start where there is no text to read it from.
+    meta: OnceLock<Box<ObjectMeta>>,
     /// Empty until asked for, where nothing but the metadata is known: most objects of a cluster are only counted,
     /// and a second copy of their metadata would be the larger one.
     raw: OnceLock<Value>,
-    /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
-    text: Option<Box<[u8]>>,
     /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
     status: OnceLock<Value>,
     typed: OnceLock<Typed>,
+    /// Whether somebody asked for any of these since [`Object::rested`] was asked last.
+    used: AtomicBool,
+}
+
+/// What can be done to save memory on an object.
+#[derive(Debug)]
+pub enum Rest {
+    /// Nothing: no more of it is kept than there must be.
+    Rests,
+    /// Somebody looked into it a short while ago.
+    Awake,
+    /// To keep this one in its place.
+    Now(Arc<Object>),
 }
 
 /// The one part of a manifest that is asked for by itself.
 #[derive(Deserialize)]
 struct Of<T> {
     status: Option<T>,
+}
+
+#[derive(Default, Deserialize)]
+struct Head {
+    metadata: Box<ObjectMeta>,
 }
 
 impl Object {
@@ -103,7 +127,7 @@ impl Object {
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
         let meta = read_metadata(&kind, &raw)?;
-        Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, meta, None) }))
+        Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, Box::new(meta), None) }))
     }
 
     /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
@@ -115,22 +139,57 @@ impl Object {
     pub fn compact(
         kind: Kind,
         metadata: &[u8],
-        text: impl FnOnce(&str) -> Option<Box<[u8]>>,
+        text: impl FnOnce(&str) -> Option<Arc<[u8]>>,
     ) -> Result<Arc<Self>, Malformed> {
-        let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
+        let meta = match serde_json::from_slice::<Box<ObjectMeta>>(metadata) {
             Ok(meta) if meta.name.is_some() => meta,
             // For the better words: those about a text name a column in what nobody sees.
             Ok(_) | Err(_) => {
                 let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
-                read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?
+                Box::new(read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?)
             }
         };
         let text = text(meta.name.as_deref().unwrap_or_default());
         Ok(Arc::new(Self::with(kind, meta, text)))
     }
 
-    fn with(kind: Kind, meta: ObjectMeta, text: Option<Box<[u8]>>) -> Self {
-        Self { kind, meta, raw: OnceLock::new(), text, status: OnceLock::new(), typed: OnceLock::new() }
+    fn with(kind: Kind, meta: Box<ObjectMeta>, text: Option<Arc<[u8]>>) -> Self {
+        Self { meta: meta.into(), used: AtomicBool::new(true), ..Self::unread(kind, text) }
+    }
+
+    fn unread(kind: Kind, text: Option<Arc<[u8]>>) -> Self {
+        Self {
+            kind,
+            text,
+            meta: OnceLock::new(),
+            raw: OnceLock::new(),
+            status: OnceLock::new(),
+            typed: OnceLock::new(),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    /// The same object with nothing read of it, if nobody looked into it since this was asked last. What was read takes
+    /// several times as much memory as the text, and most objects are over and looked at by nobody.
+    pub fn rested(&self) -> Rest {
+        let is_read = self.meta.get().is_some()
+            || self.typed.get().is_some()
+            || self.status.get().is_some()
+            || self.raw.get().is_some();
+        match &self.text {
+            Some(text) if is_read => {
+                if self.used.swap(false, Ordering::Relaxed) {
+                    return Rest::Awake;
+                }
+                Rest::Now(Arc::new(Self::unread(self.kind.clone(), Some(Arc::clone(text)))))
+            }
+            Some(_) | None => Rest::Rests,
+        }
+    }
+
+    fn use_it(&self) {
+        // Only a hint: nothing else is ordered by it.
+        self.used.store(true, Ordering::Relaxed);
     }
 
     pub fn kind(&self) -> &Kind {
@@ -138,35 +197,41 @@ impl Object {
     }
 
     pub fn meta(&self) -> &ObjectMeta {
-        &self.meta
+        self.use_it();
+        self.meta.get_or_init(|| {
+            // It was read before, from the same text.
+            let read = self.text.as_ref().and_then(|text| serde_json::from_slice::<Head>(text).ok());
+            read.unwrap_or_default().metadata
+        })
     }
 
     pub fn raw(&self) -> &Value {
+        self.use_it();
         self.raw.get_or_init(|| match &self.text {
             // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
             Some(text) => serde_json::from_slice(text).unwrap_or_default(),
-            None => serde_json::json!({"metadata": self.meta}),
+            None => serde_json::json!({"metadata": self.meta()}),
         })
     }
 
     pub fn name(&self) -> &str {
-        self.meta.name.as_deref().unwrap_or_default()
+        self.meta().name.as_deref().unwrap_or_default()
     }
 
     pub fn namespace(&self) -> Option<&str> {
-        self.meta.namespace.as_deref()
+        self.meta().namespace.as_deref()
     }
 
     pub fn uid(&self) -> &str {
-        self.meta.uid.as_deref().unwrap_or_default()
+        self.meta().uid.as_deref().unwrap_or_default()
     }
 
     pub fn resource_version(&self) -> &str {
-        self.meta.resource_version.as_deref().unwrap_or_default()
+        self.meta().resource_version.as_deref().unwrap_or_default()
     }
 
     pub fn generation(&self) -> i64 {
-        self.meta.generation.unwrap_or_default()
+        self.meta().generation.unwrap_or_default()
     }
 
     pub fn key(&self) -> Key {
@@ -177,8 +242,19 @@ impl Object {
         Reference { kind: self.kind.clone(), key: self.key(), uid: self.uid().to_owned() }
     }
 
+    /// Whether another version of the same object differs from this one in nothing but its status, as its generation and
+    /// its metadata tell.
+    pub fn differs_in_status_alone(&self, other: &Self) -> bool {
+        let (one, two) = (self.meta(), other.meta());
+        one.generation.is_some()
+            && (one.generation, &one.uid) == (two.generation, &two.uid)
+            && (&one.labels, &one.annotations) == (&two.labels, &two.annotations)
+            && (&one.owner_references, &one.finalizers) == (&two.owner_references, &two.finalizers)
+            && one.deletion_timestamp == two.deletion_timestamp
+    }
+
     pub fn is_deleting(&self) -> bool {
-        self.meta.deletion_timestamp.is_some()
+        self.meta().deletion_timestamp.is_some()
     }
 
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
@@ -186,11 +262,11 @@ impl Object {
     }
 
     pub fn finalizers(&self) -> &[String] {
-        self.meta.finalizers.as_deref().unwrap_or_default()
+        self.meta().finalizers.as_deref().unwrap_or_default()
     }
 
     pub fn owners(&self) -> &[OwnerReference] {
-        self.meta.owner_references.as_deref().unwrap_or_default()
+        self.meta().owner_references.as_deref().unwrap_or_default()
     }
 
     /// The one owner that controls this object, if any.
@@ -207,14 +283,15 @@ impl Object {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.meta.labels.as_ref()?.get(key).map(String::as_str)
+        self.meta().labels.as_ref()?.get(key).map(String::as_str)
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta.annotations.as_ref()?.get(key).map(String::as_str)
+        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
     }
 
     pub fn status(&self) -> &Value {
+        self.use_it();
         if let (Some(text), None) = (&self.text, self.raw.get()) {
             let read = || {
                 serde_json::from_slice::<Of<Value>>(text).ok().and_then(|of| of.status).unwrap_or_default()
@@ -242,6 +319,7 @@ impl Object {
     /// # Errors
     /// When the manifest does not have the shape of `K`.
     pub fn parse<K: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<K>, Malformed> {
+        self.use_it();
         let typed = self.typed.get_or_init(|| {
             let decoded: Arc<dyn Any + Send + Sync> = Arc::new(self.decode::<K>()?);
             Ok(decoded)
@@ -306,7 +384,7 @@ mod tests {
     }
 
     fn compact(raw: &Value, whole: bool) -> Result<Arc<Object>, Malformed> {
-        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
+        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into());
         Object::compact(CONFIG_MAP, raw["metadata"].to_string().as_bytes(), text)
     }
 
@@ -328,6 +406,28 @@ mod tests {
             assert_eq!(compact(&raw, true).unwrap_err(), malformed);
         }
         assert!(Object::compact(CONFIG_MAP, b"{\"name\":", |_| None).is_err());
+    }
+
+    #[test]
+    fn an_object_that_nobody_looks_into_keeps_its_text_alone_and_says_the_same() {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
+        let raw = json!({"metadata": metadata, "data": {"k": "v"}, "status": {"phase": "x"}});
+        let awake = compact(&raw, true).unwrap();
+        let _ = (awake.parse::<ConfigMap>().unwrap(), awake.status());
+        assert!(matches!(awake.rested(), Rest::Awake), "it has just come");
+        let _ = awake.uid();
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody asked");
+        let Rest::Now(resting) = awake.rested() else { panic!("nobody asked") };
+        assert!(resting.meta.get().is_none() && resting.typed.get().is_none());
+        assert!(matches!(resting.rested(), Rest::Rests));
+        assert_eq!((resting.key(), resting.label("x")), (awake.key(), Some("y")));
+        assert_eq!((resting.meta(), resting.raw()), (awake.meta(), awake.raw()));
+        assert_eq!((resting.status(), resting.parse::<ConfigMap>()), (awake.status(), awake.parse()));
+        assert!(matches!(resting.rested(), Rest::Awake), "it was looked into again");
+        // What has no text has nothing to come back from.
+        for whole in [compact(&raw, false).unwrap(), Object::new(CONFIG_MAP, raw).unwrap()] {
+            assert!(matches!(whole.rested(), Rest::Rests));
+        }
     }
 
     #[test]
@@ -354,6 +454,31 @@ mod tests {
         let object = compact(&raw, false).unwrap();
         assert_eq!(*object.raw(), json!({"metadata": metadata}));
         assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
+    }
+
+    #[test]
+    fn a_status_alone_differs_where_generation_and_metadata_are_the_same() {
+        let object = |more: Value| {
+            let mut metadata = json!({"name": "a", "uid": "u", "generation": 1});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Object::new(CONFIG_MAP, json!({"metadata": metadata, "status": {"phase": "x"}})).unwrap()
+        };
+        let one = object(json!({"resourceVersion": "1"}));
+        assert!(one.differs_in_status_alone(&object(json!({"resourceVersion": "2"}))));
+        for more in [
+            json!({"generation": 2}),
+            json!({"uid": "v"}),
+            json!({"labels": {"a": "b"}}),
+            json!({"annotations": {"a": "b"}}),
+            json!({"finalizers": ["f"]}),
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]}),
+        ] {
+            assert!(!one.differs_in_status_alone(&object(more.clone())), "{more}");
+        }
+        // Without a generation nobody can tell.
+        let none = object(json!({"generation": null}));
+        assert!(!none.differs_in_status_alone(&none));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use pawl_api::git::repository;
 use pawl_api::git::workflow::{HELD, HELD_FOR, WAITS_FOR};
-use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflow};
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate};
+use pawl_api::git::{labels, workflow, workflow_template};
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
-use super::ahead::{commits, has_not_started, is_evaluated, next_queued, workflows_of};
+use super::ahead::{UNFINISHED, commits, has_not_started, is_evaluated, next_queued, workflows_of};
 use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::git::account;
@@ -77,13 +78,7 @@ pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
     }
     let key = Key::new(object.namespace(), &typed.spec.branch);
     let Some(branch) = view.get(&pawl_api::git::branch::KIND, &key) else { return Vec::new() };
-    let dependents = workflows_of(view, &branch).into_iter().filter(|other| {
-        other
-            .parse::<Workflow>()
-            .is_ok_and(|other| other.spec.path == typed.spec.path && other.spec.sha == typed.spec.sha)
-            && waits_for(other, Reason::WaitingForDependency)
-    });
-    let mut keys: Vec<Key> = dependents.map(|other| other.key()).collect();
+    let mut keys = dependents(&typed, &branch, view);
     // One that never ran gives back no lock, but it may have been the one that a place was offered to.
     let never_ran = typed.status.as_ref().is_none_or(|status| status.job_ref.is_none());
     if let Some(repository) = account::repository_of(view, &branch).filter(|_| never_ran) {
@@ -102,6 +97,27 @@ pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
         keys.extend(next.map(|(_, object)| object.key()));
     }
     keys
+}
+
+/// Those of the same commit and path that wait for it, where some template depends on its own: what a template that is
+/// edited depends on by then, its own change leads to.
+fn dependents(over: &Workflow, branch: &Object, view: &dyn View) -> Vec<Key> {
+    let templates = view.list(&workflow_template::KIND, branch.namespace());
+    let depends = |template: &Arc<Object>| {
+        template
+            .parse::<WorkflowTemplate>()
+            .is_ok_and(|one| one.spec.depends_on.contains(&over.spec.template))
+    };
+    if !templates.iter().any(depends) {
+        return Vec::new();
+    }
+    let waiting = workflows_of(view, branch).into_iter().filter(|other| {
+        other
+            .parse::<Workflow>()
+            .is_ok_and(|other| other.spec.path == over.spec.path && other.spec.sha == over.spec.sha)
+            && waits_for(other, Reason::WaitingForDependency)
+    });
+    waiting.map(|other| other.key()).collect()
 }
 
 /// Who holds it; when it is free, who waits for it; and who waits for the Repository's place that it took.
@@ -146,8 +162,9 @@ fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
             GitRef::Default => spec.sequence.is_some(),
             GitRef::Named(name) => name.ends_with(&spec.name),
         });
-        let owned = if same_ref { view.owned(&workflow::KIND, branch.uid()) } else { Vec::new() };
-        let waiting = owned.into_iter().filter(|object| {
+        let unfinished =
+            if same_ref { view.in_line(&workflow::KIND, &UNFINISHED, branch.uid()) } else { Vec::new() };
+        let waiting = unfinished.into_iter().filter(|object| {
             is_on(object, target.template(), target.path()) && (not_started(object) || is_held(object, view))
         });
         waiting.map(|object| (Place::of(&object, sequence), object.key())).collect::<Vec<_>>()
