@@ -144,7 +144,7 @@ impl Machine for Workflows {
             primary: Primary::One(workflow::KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::owned(JOB).by_labels(&[HELD_FOR]),
+                Watch::other(JOB, wakes::of_the_job).by_labels(&[HELD_FOR]),
                 Watch::other(POD, wakes::of_the_pods_job),
                 Watch::other(workflow::KIND, wakes::after_a_workflow)
                     .by_labels(&[WAITS_FOR])
@@ -403,12 +403,7 @@ fn follow(
         if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && now < *at) {
             return Plan::rest().wake_at(at);
         }
-        let suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
-        // It was let go a moment ago, and nobody has started it yet: as pending as before.
-        if phase == WorkflowPhase::Pending
-            && !suspended
-            && telling::reason(&report.status) == Reason::JobCreated
-        {
+        if following::has_not_begun(job, &report.status) {
             return Plan::rest();
         }
         return gates_passed(observed, report.goes_on(phase, reason, message), now);

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use pawl_api::git::repository;
 use pawl_api::git::workflow::{HELD, HELD_FOR, WAITS_FOR};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate};
@@ -13,12 +14,40 @@ use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
 use super::ahead::{UNFINISHED, commits, has_not_started, is_evaluated, next_queued, workflows_of};
+use super::following;
 use super::locking::occupied;
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::Followed;
 use crate::git::account;
 use crate::lock::{self, LEASE, Lock, Place};
 use crate::object::{Key, Object};
-use crate::view::View;
+use crate::view::{View, group_of};
+
+/// Whose Job it is, but for what that one did itself: a Job that was let go and has not begun is as its Workflow left it.
+pub(super) fn of_the_job(job: &Object, view: &dyn View) -> Vec<Key> {
+    let is_ours = |owner: &&OwnerReference| {
+        owner.kind == workflow::KIND.kind && group_of(&owner.api_version) == workflow::KIND.group
+    };
+    let Some(owner) = job.controller().filter(is_ours) else { return Vec::new() };
+    let key = Key::new(job.namespace(), &owner.name);
+    let now = view.get(&JOB, &job.key()).filter(|now| now.uid() == job.uid());
+    let quiet = now.is_some_and(|now| {
+        // What it was before, its newest version speaks for, while it is the same Workflow's.
+        if now.resource_version() != job.resource_version() {
+            return now.controller() == Some(owner);
+        }
+        let workflow = view.get(&workflow::KIND, &key).filter(|workflow| workflow.uid() == owner.uid);
+        let status = workflow.and_then(|workflow| workflow.parse::<Workflow>().ok()?.status.clone());
+        let recorded = status.filter(|status| {
+            status.job_ref.as_ref().is_some_and(|made| made.uid == job.uid()) && !job.is_deleting()
+        });
+        let let_go = recorded.filter(|_| job.annotation(HELD).is_none());
+        let_go.is_some_and(|status| {
+            job.parse::<Followed>().is_ok_and(|job| following::has_not_begun(&job, &status))
+        })
+    });
+    if quiet { Vec::new() } else { vec![key] }
+}
 
 /// A Job has its Workflow's name, and a Pod names its Job.
 pub(super) fn of_the_pods_job(pod: &Object, _: &dyn View) -> Vec<Key> {
@@ -226,4 +255,49 @@ fn waits_for(object: &Arc<Object>, reason: Reason) -> bool {
 /// Whether its Job was made and not let go.
 fn is_held(workflow: &Object, view: &dyn View) -> bool {
     view.get(&JOB, &workflow.key()).is_some_and(|job| job.annotation(HELD).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Cluster;
+    use serde_json::{Value, json};
+
+    /// Whether the Workflow hears of the newest version of its Job, with this status of its own.
+    fn heard(job: &Value, reason: &str) -> bool {
+        let owner = json!({"apiVersion": "terrakojo.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "w",
+            "controller": true});
+        let mut cluster = Cluster::of(&[workflow::KIND, JOB], "");
+        cluster.put(json!({"kind": "Workflow", "metadata": {"name": "w", "uid": "w"},
+            "spec": {"branch": "b", "owner": "o", "repository": "r", "sha": "0".repeat(40), "template": "t",
+                "path": "p"},
+            "status": {"phase": "Pending", "reason": reason, "jobRef": {"name": "w", "uid": "job"}}}));
+        let mut manifest = json!({"kind": "Job", "metadata": {"name": "w", "uid": "job", "ownerReferences": [owner]},
+            "spec": {"suspend": false, "template": {}}});
+        crate::testing::merge(&mut manifest, job);
+        cluster.put(manifest);
+        let job = cluster.world.get(&JOB, &Key::new(Some("n"), "w")).unwrap();
+        of_the_job(&job, &cluster.world) == [Key::new(Some("n"), "w")]
+    }
+
+    #[test]
+    fn a_workflow_hears_of_its_job_but_for_having_let_it_go() {
+        assert!(!heard(&json!({}), "JobCreated"), "it was let go, and has not begun");
+        assert!(heard(&json!({}), "Suspended"), "somebody else let it go");
+        assert!(
+            heard(&json!({"metadata": {"annotations": {HELD: "false"}}}), "JobCreated"),
+            "it is to be let go"
+        );
+        assert!(heard(&json!({"metadata": {"uid": "other"}}), "JobCreated"), "it is another");
+        assert!(heard(&json!({"spec": {"suspend": true}}), "JobCreated"), "somebody holds it");
+        for status in [
+            json!({"active": 1}),
+            json!({"conditions": [{"type": "Complete", "status": "True"}]}),
+            json!({"conditions": [{"type": "Failed", "status": "True"}]}),
+        ] {
+            assert!(heard(&json!({"status": status}), "JobCreated"), "{status}");
+        }
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
+        assert!(heard(&deleted, "JobCreated"), "it goes");
+    }
 }
