@@ -567,7 +567,7 @@ fn export_key(me: &Object) -> Key {
 /// What an item deployed says so in its labels.
 fn deployed(kind: &Kind) -> Watch {
     let wakes = Wakes::Labels { namespace: Some(labels::DEPLOY_ITEM_NAMESPACE), name: labels::DEPLOY_ITEM };
-    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[], lines: &[] }
+    Watch { wakes, ..Watch::owned(kind.clone()) }
 }
 
 /// Items wait for their Execution in all things; only when it is gone they must help themselves.
