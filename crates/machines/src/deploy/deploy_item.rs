@@ -31,7 +31,7 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
 
-use self::locking::{Locks, Taken, Turn};
+use self::locking::Locks;
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
@@ -39,7 +39,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::backoff;
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{LEASE, Taken, Turn, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::outside::{Answers, Call};

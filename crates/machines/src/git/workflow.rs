@@ -41,7 +41,7 @@ use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
 use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{LEASE, Turn, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::outside::Answers;
@@ -62,7 +62,7 @@ mod wakes;
 pub(super) use ahead::UNFINISHED;
 
 use ahead::Ahead;
-use locking::{Locks, Turn};
+use locking::Locks;
 use report::Report;
 
 /// A namespace with this label may run Pods that are as good as root on their node.

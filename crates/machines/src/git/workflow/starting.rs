@@ -17,7 +17,6 @@ use pawl_api::git::{branch, repository, workflow, workflow_template};
 use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 
-use super::locking::{Taken, Turn};
 use super::report::Report;
 use super::telling::{self, Told};
 use super::{Found, Observed, later, looked_at, not_ours, still_so};
@@ -27,6 +26,7 @@ use crate::freeze::Standing;
 use crate::git::github::CheckState;
 use crate::git::job_template::{self, BuildError, Ingredients};
 use crate::git::matching::{self, Dependencies};
+use crate::lock::{Taken, Turn};
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Note, Plan, Step, Waiting};
 
