@@ -69,8 +69,8 @@ impl Requirement {
 impl FieldRequirement {
     fn matches(&self, object: &Object) -> bool {
         let value = match self.field.as_str() {
-            "metadata.name" => &*object.name,
-            "metadata.namespace" => &*object.namespace,
+            "metadata.name" => object.name(),
+            "metadata.namespace" => object.namespace(),
             field => {
                 let known = object.meta.fields.iter().find(|(label, _)| &**label == field);
                 known.map_or("", |(_, value)| value.as_str())

@@ -84,15 +84,38 @@ impl Server {
 
     fn start(store: Store, env: Arc<dyn Env>) -> Server {
         let server = Server { core: Arc::new(Core::new(store, env)), logs: None };
-        for name in NAMESPACES {
+        let namespaces = NAMESPACES.map(|name| {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            // One that is there already is as good; a store that cannot be written says so on every write.
-            let response = server.post("/api/v1/namespaces", &namespace);
+            ("/api/v1/namespaces", namespace)
+        });
+        server.make_first(namespaces);
+        server
+    }
+
+    /// Makes what every cluster begins with, unless it is there, and waits for all of it at once.
+    fn make_first(&self, objects: impl IntoIterator<Item = (&'static str, Value)>) {
+        let mut durable = 0;
+        for (path, object) in objects {
+            let (response, revision) = self.begin(&post_to(path), &object);
+            durable = revision.max(durable);
+            // One that is there already is its owner's.
             if !matches!(response.status().as_u16(), 201 | 409) {
-                tracing::error!(name, status = %response.status(), "a first namespace could not be made");
+                let name = object.pointer("/metadata/name").and_then(Value::as_str);
+                tracing::error!(name, status = %response.status(), "a first object could not be made");
             }
         }
-        server
+        // A store that cannot be written says so on every write.
+        if let Err(error) = self.core.store.wait(durable) {
+            tracing::error!(%error, "the first objects could not be kept");
+        }
+    }
+
+    /// What a request comes to, and when that is safe.
+    fn begin(&self, request: &Parts, body: &Value) -> (Response<Bytes>, u64) {
+        match answer(&self.core, &Identity::server(), request, body.to_string().as_bytes()) {
+            (Reply::Whole(response), durable) => (response, durable),
+            (Reply::Watch(..), durable) => (no_stream(), durable),
+        }
     }
 
     /// One unary request, answered synchronously; no runtime needed. A durable store is waited for.
@@ -107,9 +130,7 @@ impl Server {
         }
         match reply {
             Reply::Whole(response) => response,
-            Reply::Watch(..) => {
-                refusal(&Status::bad_request("a watch is a stream: ask the service, or ask for changes"))
-            }
+            Reply::Watch(..) => no_stream(),
         }
     }
 
@@ -142,22 +163,7 @@ impl Server {
     #[must_use]
     pub fn with_access(self, access: Access) -> Server {
         self.core.set_access(access);
-        let mut durable = 0;
-        for (path, object) in access::default_objects() {
-            let (reply, revision) =
-                answer(&self.core, &Identity::server(), &post_to(path), object.to_string().as_bytes());
-            durable = revision.max(durable);
-            // One that is there already is its owner's.
-            if let Reply::Whole(response) = reply
-                && !matches!(response.status().as_u16(), 201 | 409)
-            {
-                let name = object.pointer("/metadata/name").and_then(Value::as_str);
-                tracing::error!(name, status = %response.status(), "a first object could not be made");
-            }
-        }
-        if let Err(error) = self.core.store.wait(durable) {
-            tracing::error!(%error, "the first objects could not be kept");
-        }
+        self.make_first(access::default_objects());
         self
     }
 
@@ -177,27 +183,42 @@ impl Server {
     }
 
     /// Creates a CustomResourceDefinition, or brings it up to date.
-    #[expect(clippy::needless_pass_by_value, reason = "callers make a definition to hand it over")]
     pub fn install_crd(&self, crd: Value) -> Result<(), Status> {
-        const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        let created = self.post(PATH, &crd);
-        if created.status().as_u16() != 409 {
-            return accepted(&created);
+        self.install_crds([crd])
+    }
+
+    /// The same for several, which are waited for at once.
+    pub fn install_crds(&self, crds: impl IntoIterator<Item = Value>) -> Result<(), Status> {
+        let mut durable = 0;
+        for crd in crds {
+            durable = self.begin_crd(&crd)?.max(durable);
         }
+        self.core.store.wait(durable).map_err(|failed| Status::internal(failed.to_string()))
+    }
+
+    fn begin_crd(&self, crd: &Value) -> Result<u64, Status> {
+        const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let (created, durable) = self.begin(&post_to(PATH), crd);
+        if created.status().as_u16() != 409 {
+            return accepted(name, &created).map(|()| durable);
+        }
         let patch = json!({"metadata": crd.get("metadata"), "spec": crd.get("spec")});
         let request = Request::patch(format!("{PATH}/{name}"))
             .header("content-type", "application/merge-patch+json")
-            .body(Bytes::from(patch.to_string()));
+            .body(());
         match request {
-            Ok(request) => accepted(&self.call(request)),
+            Ok(request) => {
+                let (patched, durable) = self.begin(&request.into_parts().0, &patch);
+                accepted(name, &patched).map(|()| durable)
+            }
             Err(error) => Err(Status::bad_request(format!("install {name:?}: {error}"))),
         }
     }
+}
 
-    fn post(&self, path: &'static str, body: &Value) -> Response<Bytes> {
-        self.call(Request::from_parts(post_to(path), Bytes::from(body.to_string())))
-    }
+fn no_stream() -> Response<Bytes> {
+    refusal(&Status::bad_request("a watch is a stream: ask the service, or ask for changes"))
 }
 
 fn post_to(path: &'static str) -> Parts {
@@ -207,13 +228,13 @@ fn post_to(path: &'static str) -> Parts {
     parts
 }
 
-fn accepted(response: &Response<Bytes>) -> Result<(), Status> {
+fn accepted(name: &str, response: &Response<Bytes>) -> Result<(), Status> {
     if response.status().is_success() {
         return Ok(());
     }
     let said: Value = serde_json::from_slice(response.body()).unwrap_or_default();
     let message = said.get("message").and_then(Value::as_str).unwrap_or("no reason given");
-    let mut status = Status::bad_request(message);
+    let mut status = Status::bad_request(format!("install {name:?}: {message}"));
     status.code = response.status().as_u16();
     status.reason = said.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned().into();
     Err(status)

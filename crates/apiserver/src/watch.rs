@@ -176,7 +176,7 @@ impl Watcher {
     /// What an event is to this watcher: an object that begins or ceases to match comes and goes.
     fn line_of(&self, event: &Event) -> Option<Bytes> {
         let wanted = &self.request.namespace;
-        if !wanted.is_empty() && **wanted != *event.object.namespace {
+        if !wanted.is_empty() && **wanted != *event.object.namespace() {
             return None;
         }
         let selector = &self.request.selector;

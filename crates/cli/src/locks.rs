@@ -139,7 +139,7 @@ pub(crate) async fn unlock(args: &UnlockArgs, say: &mut dyn Say) -> anyhow::Resu
         };
         let acts = acted(&lease, What::Unlocked, &who, reason, holder.clone());
         let labels: serde_json::Map<String, Value> =
-            lease.meta().labels.iter().flatten().map(|(name, _)| (name.clone(), Value::Null)).collect();
+            lease.labels().map(|(name, _)| (name.to_owned(), Value::Null)).collect();
         let patch = json!({
             "metadata": {"resourceVersion": lease.resource_version(), "labels": labels,
                 "annotations": {lock::HOLDER: null, ACTS: acts}},

@@ -159,10 +159,12 @@ impl Caches {
         let Listed { objects, unreadable, resource_version } = listed;
         let mut changes = Vec::new();
         self.learn(kind, scope, |cache, watched| {
-            let mut named = unreadable;
-            named.extend(objects.iter().map(|object| object.key()));
-            for before in cache.list(scope.as_deref()) {
-                if !named.contains(&before.key()) {
+            let known = cache.list(scope.as_deref());
+            // The first list is the longest, and can end nothing.
+            if !known.is_empty() {
+                let mut named = unreadable;
+                named.extend(objects.iter().map(|object| object.key()));
+                for before in known.into_iter().filter(|before| !named.contains(&before.key())) {
                     cache.remove(&before.key());
                     changes.push(Change { before: Some(before), after: None });
                 }
@@ -394,7 +396,7 @@ impl Drop for Awaiting<'_> {
 
 /// A version that is already here is no change: lists repeat what watches have told.
 fn put(cache: &mut Cache, object: Arc<Object>) -> Option<Change> {
-    if let Some(before) = cache.get(&object.key())
+    if let Some(before) = cache.known(&object)
         && before.uid() == object.uid()
         && !object.resource_version().is_empty()
         && before.resource_version() == object.resource_version()
@@ -416,6 +418,12 @@ impl View for Caches {
 
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
         self.read().get(kind).map(|entry| entry.cache.owned(owner_uid)).unwrap_or_default()
+    }
+
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        if let Some(entry) = self.read().get(kind) {
+            entry.cache.visit_owned(owner_uid, visit);
+        }
     }
 
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {

@@ -63,7 +63,8 @@ pub trait Listener: Send + Sync {
 
 /// Feeds one kind.
 pub struct Informer {
-    pub kind: Kind,
+    /// Shared with all of its objects.
+    pub kind: Arc<Kind>,
     pub depth: Depth,
     pub scope: Scope,
     pub wire: Wire,

@@ -35,7 +35,7 @@ impl Core {
         let tickets = self.caches.add(kind, scope.clone(), labels, lines);
         self.metrics.standing(kind, Standing::Pending);
         let mut informer = Informer {
-            kind: kind.clone(),
+            kind: Arc::new(kind.clone()),
             depth: *depth,
             wire: self.wire.clone(),
             caches: Arc::clone(&self.caches),

@@ -21,7 +21,7 @@ pub(crate) struct Unreadable {
 }
 
 /// Reads one object, as deep as it is wanted.
-pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Object>, Box<Unreadable>> {
+pub(crate) fn read(kind: &Arc<Kind>, depth: Depth, object: &[u8]) -> Result<Arc<Object>, Box<Unreadable>> {
     let Some(members) = outline::members(object) else {
         let metadata = outline::member(object, "metadata").unwrap_or(b"null");
         let problem = "it is no object, or nested too deep to be read";
@@ -35,7 +35,7 @@ pub(crate) fn read(kind: &Kind, depth: Depth, object: &[u8]) -> Result<Arc<Objec
         Depth::Full => true,
     };
     let text = |name: &str| whole(name).then(|| text(kind, &metadata, &members));
-    Object::compact(kind.clone(), &metadata, text)
+    Object::compact(Arc::clone(kind), &metadata, text)
         .map_err(|malformed| Box::new(Unreadable { malformed, ..unreadable(kind, &metadata, "") }))
 }
 
@@ -58,7 +58,7 @@ fn without_managed_fields(metadata: &[u8]) -> Vec<u8> {
 }
 
 /// Items of a list do not say what they are, and some types want to know: so every text says it, first.
-fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Arc<[u8]> {
+fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Box<[u8]> {
     let said = |(name, _): &&outline::Member<'_>| {
         ["apiVersion", "kind", "metadata"].iter().any(|said| is_named(name, said))
     };
@@ -78,7 +78,7 @@ fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Arc<[u
         }
     }
     text.push(b'}');
-    text.into()
+    text.into_boxed_slice()
 }
 
 fn quoted(text: &str) -> String {
@@ -105,7 +105,7 @@ mod tests {
     const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
 
     fn read_as(depth: Depth, object: &Value) -> Result<Arc<Object>, Box<Unreadable>> {
-        read(&POD, depth, object.to_string().as_bytes())
+        read(&Arc::new(POD), depth, object.to_string().as_bytes())
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
     fn what_cannot_be_read_is_known_by_its_name() {
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         let deep = format!(r#"{{"metadata": {{"name": "deep"}}, "spec": {deep}}}"#);
-        let unreadable = read(&POD, Depth::Full, deep.as_bytes()).unwrap_err();
+        let unreadable = read(&Arc::new(POD), Depth::Full, deep.as_bytes()).unwrap_err();
         assert_eq!(
             (unreadable.key, unreadable.malformed.name.as_str()),
             (Some(Key::new(None, "deep")), "deep")
@@ -145,6 +145,8 @@ mod tests {
         for nameless in [json!({}), json!({"metadata": {}}), json!({"metadata": []}), json!(7)] {
             assert_eq!(read_as(Depth::Metadata, &nameless).unwrap_err().key, None, "{nameless}");
         }
-        assert!(read(&POD, Depth::Full, b"{\"metadata\": {\"name\": \"p\"}, \"spec\": {1").is_err());
+        assert!(
+            read(&Arc::new(POD), Depth::Full, b"{\"metadata\": {\"name\": \"p\"}, \"spec\": {1").is_err()
+        );
     }
 }

@@ -4,6 +4,8 @@
 //! what it has, not what the cluster has. [`World`] is a view over several, for tests and the inner simulator; the
 //! loop keeps one per informer.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::view::{Served, View, group_of};
 /// The objects of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    objects: BTreeMap<Key, Arc<Object>>,
-    by_uid: BTreeMap<String, Key>,
+    objects: BTreeSet<ByKey>,
+    by_uid: BTreeSet<ByUid>,
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
@@ -42,7 +44,20 @@ struct Kept {
 }
 
 /// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
-type Index = BTreeMap<String, BTreeMap<Key, Arc<Object>>>;
+type Index = BTreeMap<String, BTreeSet<ByKey>>;
+
+/// An object in the order of keys, of which it is not kept a second copy.
+#[derive(Clone, Debug)]
+struct ByKey(Arc<Object>);
+
+/// An object in the order of UIDs.
+#[derive(Clone, Debug)]
+struct ByUid(Arc<Object>);
+
+/// What has a place in the order of keys.
+trait Placed {
+    fn place(&self) -> (Option<&str>, &str);
+}
 
 impl Cache {
     /// Adds an index for a label; objects already here are indexed too.
@@ -51,9 +66,9 @@ impl Cache {
             return;
         }
         let mut index = Index::new();
-        for (key, object) in &self.objects {
+        for ByKey(object) in &self.objects {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(object));
+                enter(&mut index, value, object);
             }
         }
         self.by_label.insert(label, index);
@@ -65,58 +80,56 @@ impl Cache {
             return;
         }
         let mut kept = Kept { line, by_owner: BTreeMap::new() };
-        self.objects.values().filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
+        let objects = self.objects.iter().map(|ByKey(object)| object);
+        objects.filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
         self.lines.push(kept);
     }
 
     /// Takes a version of an object; returns the one it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
-        let key = object.key();
         // Asked first: should somebody's function panic, nothing is half done.
         let stands: Vec<bool> = self.lines.iter().map(|kept| (kept.line.stands)(&object)).collect();
-        let before = self.remove(&key);
+        let before = self.take(&*object);
         for (kept, _) in self.lines.iter_mut().zip(stands).filter(|(_, stands)| *stands) {
             kept.enter(&object);
         }
         for owner in object.owners() {
-            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone(), Arc::clone(&object));
+            enter(&mut self.by_owner, &owner.uid, &object);
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                index.entry(value.to_owned()).or_default().insert(key.clone(), Arc::clone(&object));
+                enter(index, value, &object);
             }
         }
-        self.by_uid.insert(object.uid().to_owned(), key.clone());
-        self.objects.insert(key, object);
+        self.by_uid.replace(ByUid(Arc::clone(&object)));
+        self.objects.insert(ByKey(object));
         before
     }
 
     /// Lets those rest that nobody has looked into since this was asked last: of the next so many after a key.
     pub fn rest(&mut self, after: Option<&Key>, at_most: usize) -> Round {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key as &dyn Placed));
         let (mut last, mut awake, mut resting) = (None, false, Vec::new());
-        for (key, object) in self.objects.range((from, Bound::Unbounded)).take(at_most) {
+        for ByKey(object) in self.objects.range::<dyn Placed, _>((from, Bound::Unbounded)).take(at_most) {
             match object.rested() {
                 Rest::Rests => {}
                 Rest::Awake => awake = true,
-                Rest::Now(rested) => resting.push((key.clone(), rested)),
+                Rest::Now(rested) => resting.push(rested),
             }
-            last = Some(key);
+            last = Some(object);
         }
-        let last = last.cloned();
-        resting.into_iter().for_each(|(key, object)| self.exchange(&key, &object));
+        let last = last.map(|object| object.key());
+        resting.iter().for_each(|object| self.exchange(object));
         Round { last, awake }
     }
 
-    /// Keeps another reading of the same version.
-    fn exchange(&mut self, key: &Key, object: &Arc<Object>) {
-        let Some(before) = self.objects.get_mut(key).map(|kept| std::mem::replace(kept, Arc::clone(object)))
-        else {
-            return;
-        };
-        let spot = Spot::of(&before);
-        for owner in before.owners() {
-            reindex(&mut self.by_owner, &owner.uid, key, object);
+    /// Keeps another reading of a version that is here: it stands where that one stood.
+    fn exchange(&mut self, object: &Arc<Object>) {
+        self.objects.replace(ByKey(Arc::clone(object)));
+        self.by_uid.replace(ByUid(Arc::clone(object)));
+        let spot = Spot::of(object);
+        for owner in object.owners() {
+            reenter(&mut self.by_owner, &owner.uid, object);
             for kept in &mut self.lines {
                 let standing = kept.by_owner.get_mut(&owner.uid).and_then(|all| all.get_mut(&spot));
                 if let Some(standing) = standing {
@@ -125,21 +138,25 @@ impl Cache {
             }
         }
         for (label, index) in &mut self.by_label {
-            if let Some(value) = before.label(label) {
-                reindex(index, value, key, object);
+            if let Some(value) = object.label(label) {
+                reenter(index, value, object);
             }
         }
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
-        let object = self.objects.remove(key)?;
+        self.take(key)
+    }
+
+    fn take(&mut self, place: &dyn Placed) -> Option<Arc<Object>> {
+        let ByKey(object) = self.objects.take(place)?;
         self.by_uid.remove(object.uid());
         for owner in object.owners() {
-            unindex(&mut self.by_owner, &owner.uid, key);
+            unindex(&mut self.by_owner, &owner.uid, place);
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                unindex(index, value, key);
+                unindex(index, value, place);
             }
         }
         self.lines.iter_mut().for_each(|kept| kept.leave(&object));
@@ -147,7 +164,12 @@ impl Cache {
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
-        self.objects.get(key)
+        self.objects.get(key as &dyn Placed).map(|ByKey(object)| object)
+    }
+
+    /// The version of an object that is here.
+    pub fn known(&self, object: &Object) -> Option<&Arc<Object>> {
+        self.objects.get(object as &dyn Placed).map(|ByKey(known)| known)
     }
 
     pub fn len(&self) -> usize {
@@ -160,12 +182,12 @@ impl Cache {
 
     /// In key order; `None` is all namespaces.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let Some(namespace) = namespace else { return self.objects.values().cloned().collect() };
+        let Some(namespace) = namespace else { return picked(Some(&self.objects)) };
         let start = Key::new(Some(namespace), "");
         self.objects
-            .range((Bound::Included(start), Bound::Unbounded))
-            .take_while(|(key, _)| key.namespace.as_deref() == Some(namespace))
-            .map(|(_, object)| Arc::clone(object))
+            .range::<dyn Placed, _>((Bound::Included(&start as &dyn Placed), Bound::Unbounded))
+            .take_while(|ByKey(object)| object.namespace() == Some(namespace))
+            .map(|ByKey(object)| Arc::clone(object))
             .collect()
     }
 
@@ -173,8 +195,14 @@ impl Cache {
         picked(self.by_owner.get(owner_uid))
     }
 
+    /// The same, where they are.
+    pub fn visit_owned(&self, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        let owned = self.by_owner.get(owner_uid).into_iter().flatten();
+        owned.map(|ByKey(object)| object).for_each(visit);
+    }
+
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<Object>> {
-        self.objects.get(self.by_uid.get(uid)?)
+        self.by_uid.get(uid).map(|ByUid(object)| object)
     }
 
     /// The first of an owner's objects in a line; `None` also where the line is not kept.
@@ -202,7 +230,8 @@ impl Cache {
         match self.by_label.get(label) {
             Some(index) => picked(index.get(value)),
             None => {
-                self.objects.values().filter(|object| object.label(label) == Some(value)).cloned().collect()
+                let objects = self.objects.iter().map(|ByKey(object)| object);
+                objects.filter(|object| object.label(label) == Some(value)).cloned().collect()
             }
         }
     }
@@ -228,22 +257,119 @@ impl Kept {
     }
 }
 
-fn picked(found: Option<&BTreeMap<Key, Arc<Object>>>) -> Vec<Arc<Object>> {
-    found.into_iter().flat_map(BTreeMap::values).cloned().collect()
-}
-
-fn unindex(index: &mut Index, entry: &str, key: &Key) {
-    if let Some(keys) = index.get_mut(entry) {
-        keys.remove(key);
-        if keys.is_empty() {
-            index.remove(entry);
-        }
+impl Placed for Object {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.namespace(), self.name())
     }
 }
 
-fn reindex(index: &mut Index, entry: &str, key: &Key, object: &Arc<Object>) {
-    if let Some(kept) = index.get_mut(entry).and_then(|keys| keys.get_mut(key)) {
-        *kept = Arc::clone(object);
+impl Placed for ByKey {
+    fn place(&self) -> (Option<&str>, &str) {
+        self.0.place()
+    }
+}
+
+impl Placed for Key {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.namespace.as_deref(), &self.name)
+    }
+}
+
+impl PartialEq for dyn Placed + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for dyn Placed + '_ {}
+
+impl PartialOrd for dyn Placed + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Placed + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+impl<'a> Borrow<dyn Placed + 'a> for ByKey {
+    fn borrow(&self) -> &(dyn Placed + 'a) {
+        self
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+impl Borrow<str> for ByUid {
+    fn borrow(&self) -> &str {
+        self.0.uid()
+    }
+}
+
+impl PartialEq for ByUid {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.uid() == other.0.uid()
+    }
+}
+
+impl Eq for ByUid {}
+
+impl PartialOrd for ByUid {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByUid {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.uid().cmp(other.0.uid())
+    }
+}
+
+fn picked(found: Option<&BTreeSet<ByKey>>) -> Vec<Arc<Object>> {
+    found.into_iter().flatten().map(|ByKey(object)| Arc::clone(object)).collect()
+}
+
+fn enter(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    match index.get_mut(entry) {
+        Some(objects) => objects.insert(ByKey(Arc::clone(object))),
+        None => index.entry(entry.to_owned()).or_default().insert(ByKey(Arc::clone(object))),
+    };
+}
+
+fn reenter(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    if let Some(objects) = index.get_mut(entry) {
+        objects.replace(ByKey(Arc::clone(object)));
+    }
+}
+
+fn unindex(index: &mut Index, entry: &str, place: &dyn Placed) {
+    if let Some(keys) = index.get_mut(entry) {
+        keys.remove(place);
+        if keys.is_empty() {
+            index.remove(entry);
+        }
     }
 }
 
@@ -303,6 +429,12 @@ impl View for World {
         self.caches.get(kind).map(|cache| cache.owned(owner_uid)).unwrap_or_default()
     }
 
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        if let Some(cache) = self.caches.get(kind) {
+            cache.visit_owned(owner_uid, visit);
+        }
+    }
+
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>> {
         self.caches.get(kind).map(|cache| cache.labelled(label, value)).unwrap_or_default()
     }
@@ -360,11 +492,14 @@ mod tests {
         assert_eq!(cache.list(None).len(), 4);
     }
 
-    /// As an informer reads it.
+    /// As an informer reads it, and looked into.
     fn compact(name: &str) -> Arc<Object> {
         let manifest = pod("n", name, "o", "1").raw().clone();
-        let text = manifest.to_string().into_bytes();
-        Object::compact(POD, manifest["metadata"].to_string().as_bytes(), |_| Some(text.into())).unwrap()
+        let text = manifest.to_string().into_bytes().into_boxed_slice();
+        let metadata = manifest["metadata"].to_string();
+        let object = Object::compact(POD, metadata.as_bytes(), |_| Some(text)).unwrap();
+        let _ = object.status();
+        object
     }
 
     #[test]
@@ -390,7 +525,7 @@ mod tests {
         let second = cache.rest(first.last.as_ref(), 2);
         assert_eq!(second, Round { last: Some(Key::new(Some("n"), "3")), awake: true });
         assert_eq!(cache.rest(second.last.as_ref(), 2), Round { last: None, awake: false });
-        let _ = before[1].uid();
+        let _ = before[1].status();
         assert!(cache.rest(None, 9).awake, "one of them was looked at");
         let after = cache.list(None);
         let same: Vec<bool> = before.iter().zip(&after).map(|(one, two)| Arc::ptr_eq(one, two)).collect();

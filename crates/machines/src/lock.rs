@@ -273,8 +273,7 @@ pub fn free_keeping(lease: &Arc<Object>, kept: &Kept) -> Step {
             only_if_gone: vec![],
         };
     }
-    let names = lease.meta().labels.iter().flat_map(BTreeMap::keys);
-    let labels: Map<String, Value> = names.map(|name| (name.clone(), Value::Null)).collect();
+    let labels: Map<String, Value> = lease.labels().map(|(name, _)| (name.to_owned(), Value::Null)).collect();
     let mut annotations = annotated(kept);
     annotations.insert(HOLDER.to_owned(), Value::Null);
     let spec = json!({"holderIdentity": null, "acquireTime": null, "renewTime": null});
@@ -293,8 +292,7 @@ fn annotated(kept: &Kept) -> Map<String, Value> {
 /// Whether a Lease carries something besides its lock.
 fn outlives_its_holder(lease: &Object, kept: &Kept) -> bool {
     let of_lock = |name: &str| name == TARGET || name == HOLDER;
-    let mut annotations = lease.meta().annotations.iter().flat_map(BTreeMap::keys);
-    annotations.any(|name| !of_lock(name) && !kept.contains_key(name.as_str()))
+    lease.annotations().any(|(name, _)| !of_lock(name) && !kept.contains_key(name))
         || kept.values().any(Option::is_some)
         || !lease.finalizers().is_empty()
 }

@@ -476,7 +476,13 @@ mod tests {
 
     fn plan(status: Value, me: Value) -> Result<BoundPlan, Fault> {
         let me = Object::new(CONFIG_MAP, me).unwrap();
-        let input = Input { view: &World::default(), me: &me, refusals: &[], answers: &Arc::default() };
+        let input = Input {
+            view: &World::default(),
+            me: &me,
+            refusals: &[],
+            answers: &Arc::default(),
+            keepsake: &crate::view::Keepsake::default(),
+        };
         AnyMachine::new(Told(status)).plan(&input, Timestamp::UNIX_EPOCH)
     }
 

@@ -1,10 +1,12 @@
 //! One version of one object, as a cache holds it: untyped, with the typed form made at most once.
 //!
 //! ```text
-//!  text ──somebody asks──▶ metadata, type, status are read, once each ──nobody asks any more──▶ text (`rested`)
+//!  text ──somebody asks──▶ type, status or tree are made of it, once each ──nobody asks any more──▶ text (`rested`)
 //! ```
 //! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
 //! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
+
+mod words;
 
 use std::any::Any;
 use std::fmt;
@@ -12,11 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use pawl_api::meta::Kind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use self::words::{Loose, Words};
 
 /// Where an object is: enough to find it, not to tell it from a namesake that came later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,8 +68,7 @@ pub struct Spot {
 
 impl Spot {
     pub fn of(object: &Object) -> Self {
-        let created_at =
-            object.meta().creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let created_at = object.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
         Self { created_at, uid: object.uid().to_owned() }
     }
 }
@@ -82,19 +85,28 @@ pub struct Malformed {
 type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
 
 /// An object at one resourceVersion.
+///
+/// Most objects of a cluster are only counted: what they all say is kept small, and what few say or few are asked for has
+/// a place only where it is there.
 pub struct Object {
-    kind: Kind,
+    kind: Arc<Kind>,
+    words: Words,
+    created_at: Option<Timestamp>,
+    /// What else its metadata says, without the words and the time above; `None` if that is all.
+    rest: Option<Box<ObjectMeta>>,
     /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
-    text: Option<Arc<[u8]>>,
-    /// There from the start where there is no text to read it from.
-    meta: OnceLock<Box<ObjectMeta>>,
-    /// Empty until asked for, where nothing but the metadata is known: most objects of a cluster are only counted,
-    /// and a second copy of their metadata would be the larger one.
+    text: Option<Box<[u8]>>,
+    made: OnceLock<Box<Made>>,
+}
+
+/// What is made of an object when somebody asks for it.
+#[derive(Default)]
+struct Made {
     raw: OnceLock<Value>,
     /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
     status: OnceLock<Value>,
     typed: OnceLock<Typed>,
-    /// Whether somebody asked for any of these since [`Object::rested`] was asked last.
+    /// Whether somebody asked since [`Object::rested`] was asked last.
     used: AtomicBool,
 }
 
@@ -109,15 +121,19 @@ pub enum Rest {
     Now(Arc<Object>),
 }
 
+/// Of an object's metadata, what counts and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moments {
+    pub generation: Option<i64>,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
 /// The one part of a manifest that is asked for by itself.
 #[derive(Deserialize)]
 struct Of<T> {
     status: Option<T>,
-}
-
-#[derive(Default, Deserialize)]
-struct Head {
-    metadata: Box<ObjectMeta>,
 }
 
 impl Object {
@@ -125,9 +141,12 @@ impl Object {
     ///
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
-    pub fn new(kind: Kind, raw: Value) -> Result<Arc<Self>, Malformed> {
+    pub fn new(kind: impl Into<Arc<Kind>>, raw: Value) -> Result<Arc<Self>, Malformed> {
+        let kind = kind.into();
         let meta = read_metadata(&kind, &raw)?;
-        Ok(Arc::new(Self { raw: raw.into(), ..Self::with(kind, Box::new(meta), None) }))
+        let made = Made { raw: raw.into(), ..Made::default() };
+        let object = Self::with(kind, meta, None)?;
+        Ok(Arc::new(Self { made: Box::new(made).into(), ..object }))
     }
 
     /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
@@ -137,109 +156,60 @@ impl Object {
     /// # Errors
     /// When `metadata` is missing or has fields of the wrong type.
     pub fn compact(
-        kind: Kind,
+        kind: impl Into<Arc<Kind>>,
         metadata: &[u8],
-        text: impl FnOnce(&str) -> Option<Arc<[u8]>>,
+        text: impl FnOnce(&str) -> Option<Box<[u8]>>,
     ) -> Result<Arc<Self>, Malformed> {
-        let meta = match serde_json::from_slice::<Box<ObjectMeta>>(metadata) {
+        let kind = kind.into();
+        let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
             Ok(meta) if meta.name.is_some() => meta,
             // For the better words: those about a text name a column in what nobody sees.
             Ok(_) | Err(_) => {
                 let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
-                Box::new(read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?)
+                read_metadata(&kind, &serde_json::json!({"metadata": metadata}))?
             }
         };
         let text = text(meta.name.as_deref().unwrap_or_default());
-        Ok(Arc::new(Self::with(kind, meta, text)))
+        Self::with(kind, meta, text).map(Arc::new)
     }
 
-    fn with(kind: Kind, meta: Box<ObjectMeta>, text: Option<Arc<[u8]>>) -> Self {
-        Self { meta: meta.into(), used: AtomicBool::new(true), ..Self::unread(kind, text) }
+    fn with(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Box<[u8]>>) -> Result<Self, Malformed> {
+        let loose = Loose {
+            name: meta.name.take().unwrap_or_default(),
+            namespace: meta.namespace.take(),
+            uid: meta.uid.take().unwrap_or_default(),
+            version: meta.resource_version.take().unwrap_or_default(),
+            labels: meta.labels.take().unwrap_or_default(),
+            annotations: meta.annotations.take().unwrap_or_default(),
+        };
+        let created_at = meta.creation_timestamp.take().map(|time| time.0);
+        let Some(words) = Words::pack(&loose) else {
+            let problem = "metadata: too many labels or too long".to_owned();
+            return Err(Malformed { kind: kind.to_string(), name: loose.name, problem });
+        };
+        let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
+        Ok(Self { kind, words, created_at, rest, text, made: OnceLock::new() })
     }
 
-    fn unread(kind: Kind, text: Option<Arc<[u8]>>) -> Self {
-        Self {
-            kind,
-            text,
-            meta: OnceLock::new(),
-            raw: OnceLock::new(),
-            status: OnceLock::new(),
-            typed: OnceLock::new(),
-            used: AtomicBool::new(false),
-        }
-    }
-
-    /// The same object with nothing read of it, if nobody looked into it since this was asked last. What was read takes
-    /// several times as much memory as the text, and most objects are over and looked at by nobody.
+    /// The same object with nothing made of it, if nobody looked into it since this was asked last. What is made of a text
+    /// takes several times as much memory, and most objects are over and looked at by nobody.
     pub fn rested(&self) -> Rest {
-        let is_read = self.meta.get().is_some()
-            || self.typed.get().is_some()
-            || self.status.get().is_some()
-            || self.raw.get().is_some();
-        match &self.text {
-            Some(text) if is_read => {
-                if self.used.swap(false, Ordering::Relaxed) {
+        match self.made.get() {
+            Some(made) if self.text.is_some() => {
+                if made.used.swap(false, Ordering::Relaxed) {
                     return Rest::Awake;
                 }
-                Rest::Now(Arc::new(Self::unread(self.kind.clone(), Some(Arc::clone(text)))))
+                Rest::Now(Arc::new(Self {
+                    kind: Arc::clone(&self.kind),
+                    words: self.words.clone(),
+                    created_at: self.created_at,
+                    rest: self.rest.clone(),
+                    text: self.text.clone(),
+                    made: OnceLock::new(),
+                }))
             }
             Some(_) | None => Rest::Rests,
         }
-    }
-
-    fn use_it(&self) {
-        // Only a hint: nothing else is ordered by it.
-        self.used.store(true, Ordering::Relaxed);
-    }
-
-    pub fn kind(&self) -> &Kind {
-        &self.kind
-    }
-
-    pub fn meta(&self) -> &ObjectMeta {
-        self.use_it();
-        self.meta.get_or_init(|| {
-            // It was read before, from the same text.
-            let read = self.text.as_ref().and_then(|text| serde_json::from_slice::<Head>(text).ok());
-            read.unwrap_or_default().metadata
-        })
-    }
-
-    pub fn raw(&self) -> &Value {
-        self.use_it();
-        self.raw.get_or_init(|| match &self.text {
-            // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
-            Some(text) => serde_json::from_slice(text).unwrap_or_default(),
-            None => serde_json::json!({"metadata": self.meta()}),
-        })
-    }
-
-    pub fn name(&self) -> &str {
-        self.meta().name.as_deref().unwrap_or_default()
-    }
-
-    pub fn namespace(&self) -> Option<&str> {
-        self.meta().namespace.as_deref()
-    }
-
-    pub fn uid(&self) -> &str {
-        self.meta().uid.as_deref().unwrap_or_default()
-    }
-
-    pub fn resource_version(&self) -> &str {
-        self.meta().resource_version.as_deref().unwrap_or_default()
-    }
-
-    pub fn generation(&self) -> i64 {
-        self.meta().generation.unwrap_or_default()
-    }
-
-    pub fn key(&self) -> Key {
-        Key::new(self.namespace(), self.name())
-    }
-
-    pub fn reference(&self) -> Reference {
-        Reference { kind: self.kind.clone(), key: self.key(), uid: self.uid().to_owned() }
     }
 
     /// Whether another version of the same object differs from this one in nothing but its status, as its generation and
@@ -247,14 +217,65 @@ impl Object {
     pub fn differs_in_status_alone(&self, other: &Self) -> bool {
         let (one, two) = (self.meta(), other.meta());
         one.generation.is_some()
-            && (one.generation, &one.uid) == (two.generation, &two.uid)
-            && (&one.labels, &one.annotations) == (&two.labels, &two.annotations)
-            && (&one.owner_references, &one.finalizers) == (&two.owner_references, &two.finalizers)
-            && one.deletion_timestamp == two.deletion_timestamp
+            && (one.generation, &one.deletion_timestamp) == (two.generation, &two.deletion_timestamp)
+            && self.uid() == other.uid()
+            && self.labels().eq(other.labels())
+            && self.annotations().eq(other.annotations())
+            && (self.owners(), self.finalizers()) == (other.owners(), other.finalizers())
+    }
+
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    pub fn meta(&self) -> Moments {
+        let rest = self.rest.as_deref();
+        Moments {
+            generation: rest.and_then(|rest| rest.generation),
+            creation_timestamp: self.created_at.map(Time),
+            deletion_timestamp: rest.and_then(|rest| rest.deletion_timestamp.clone()),
+            deletion_grace_period_seconds: rest.and_then(|rest| rest.deletion_grace_period_seconds),
+        }
+    }
+
+    pub fn raw(&self) -> &Value {
+        self.made().raw.get_or_init(|| match &self.text {
+            // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
+            Some(text) => serde_json::from_slice(text).unwrap_or_default(),
+            None => serde_json::json!({"metadata": self.metadata()}),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        self.words.name()
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.words.namespace()
+    }
+
+    pub fn uid(&self) -> &str {
+        self.words.uid()
+    }
+
+    pub fn resource_version(&self) -> &str {
+        self.words.version()
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.rest.as_ref().and_then(|rest| rest.generation).unwrap_or_default()
+    }
+
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace(), self.name())
+    }
+
+    pub fn reference(&self) -> Reference {
+        Reference { kind: self.kind().clone(), key: self.key(), uid: self.uid().to_owned() }
     }
 
     pub fn is_deleting(&self) -> bool {
-        self.meta().deletion_timestamp.is_some()
+        self.rest.as_ref().is_some_and(|rest| rest.deletion_timestamp.is_some())
     }
 
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
@@ -262,11 +283,11 @@ impl Object {
     }
 
     pub fn finalizers(&self) -> &[String] {
-        self.meta().finalizers.as_deref().unwrap_or_default()
+        self.rest.as_ref().and_then(|rest| rest.finalizers.as_deref()).unwrap_or_default()
     }
 
     pub fn owners(&self) -> &[OwnerReference] {
-        self.meta().owner_references.as_deref().unwrap_or_default()
+        self.rest.as_ref().and_then(|rest| rest.owner_references.as_deref()).unwrap_or_default()
     }
 
     /// The one owner that controls this object, if any.
@@ -283,20 +304,29 @@ impl Object {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.meta().labels.as_ref()?.get(key).map(String::as_str)
+        self.labels().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// By key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.words.labels()
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
+        self.annotations().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// By key.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.words.annotations()
     }
 
     pub fn status(&self) -> &Value {
-        self.use_it();
-        if let (Some(text), None) = (&self.text, self.raw.get()) {
+        if let (Some(text), None) = (&self.text, self.kept_raw()) {
             let read = || {
                 serde_json::from_slice::<Of<Value>>(text).ok().and_then(|of| of.status).unwrap_or_default()
             };
-            return self.status.get_or_init(read);
+            return self.made().status.get_or_init(read);
         }
         self.raw().get("status").unwrap_or(&Value::Null)
     }
@@ -304,7 +334,8 @@ impl Object {
     /// What the status says, as far as somebody passing by wants to know: nothing is kept for the next one. What does not
     /// have the shape of `T` says nothing.
     pub fn glance<T: DeserializeOwned + Default>(&self) -> T {
-        let kept = self.raw.get().map(|raw| raw.get("status").unwrap_or(&Value::Null)).or(self.status.get());
+        let kept = self.kept_raw().map(|raw| raw.get("status").unwrap_or(&Value::Null));
+        let kept = kept.or_else(|| self.made.get()?.status.get());
         match (kept, &self.text) {
             (Some(kept), _) => T::deserialize(kept).unwrap_or_default(),
             (None, Some(text)) => {
@@ -319,8 +350,7 @@ impl Object {
     /// # Errors
     /// When the manifest does not have the shape of `K`.
     pub fn parse<K: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<K>, Malformed> {
-        self.use_it();
-        let typed = self.typed.get_or_init(|| {
+        let typed = self.made().typed.get_or_init(|| {
             let decoded: Arc<dyn Any + Send + Sync> = Arc::new(self.decode::<K>()?);
             Ok(decoded)
         });
@@ -345,6 +375,34 @@ impl Object {
             name: self.key().to_string(),
             problem: error.to_string(),
         })
+    }
+
+    fn made(&self) -> &Made {
+        let made = self.made.get_or_init(Box::default);
+        // Only a hint: nothing else is ordered by it.
+        made.used.store(true, Ordering::Relaxed);
+        made
+    }
+
+    /// The tree, if somebody asked for it before.
+    fn kept_raw(&self) -> Option<&Value> {
+        self.made.get()?.raw.get()
+    }
+
+    /// All of its metadata that is kept, in its own type.
+    fn metadata(&self) -> ObjectMeta {
+        let said = |word: String| (!word.is_empty()).then_some(word);
+        let Loose { name, namespace, uid, version, labels, annotations } = self.words.loose();
+        ObjectMeta {
+            name: Some(name),
+            namespace,
+            uid: said(uid),
+            resource_version: said(version),
+            labels: (!labels.is_empty()).then_some(labels),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            creation_timestamp: self.created_at.map(Time),
+            ..self.rest.as_deref().cloned().unwrap_or_default()
+        }
     }
 }
 
@@ -384,7 +442,7 @@ mod tests {
     }
 
     fn compact(raw: &Value, whole: bool) -> Result<Arc<Object>, Malformed> {
-        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into());
+        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
         Object::compact(CONFIG_MAP, raw["metadata"].to_string().as_bytes(), text)
     }
 
@@ -413,47 +471,23 @@ mod tests {
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
         let raw = json!({"metadata": metadata, "data": {"k": "v"}, "status": {"phase": "x"}});
         let awake = compact(&raw, true).unwrap();
+        assert!(matches!(awake.rested(), Rest::Rests), "nothing was made of it");
         let _ = (awake.parse::<ConfigMap>().unwrap(), awake.status());
-        assert!(matches!(awake.rested(), Rest::Awake), "it has just come");
-        let _ = awake.uid();
-        assert!(matches!(awake.rested(), Rest::Awake), "somebody asked");
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody has just asked");
+        let _ = awake.status();
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody asked again");
+        let _ = awake.glance::<Value>();
         let Rest::Now(resting) = awake.rested() else { panic!("nobody asked") };
-        assert!(resting.meta.get().is_none() && resting.typed.get().is_none());
-        assert!(matches!(resting.rested(), Rest::Rests));
+        assert!(resting.made.get().is_none() && matches!(resting.rested(), Rest::Rests));
         assert_eq!((resting.key(), resting.label("x")), (awake.key(), Some("y")));
         assert_eq!((resting.meta(), resting.raw()), (awake.meta(), awake.raw()));
         assert_eq!((resting.status(), resting.parse::<ConfigMap>()), (awake.status(), awake.parse()));
         assert!(matches!(resting.rested(), Rest::Awake), "it was looked into again");
         // What has no text has nothing to come back from.
         for whole in [compact(&raw, false).unwrap(), Object::new(CONFIG_MAP, raw).unwrap()] {
+            let _ = (whole.raw(), whole.rested());
             assert!(matches!(whole.rested(), Rest::Rests));
         }
-    }
-
-    #[test]
-    fn a_glance_at_a_status_sees_the_same_before_and_after_the_tree_is_there() {
-        #[derive(Debug, Default, PartialEq, Deserialize)]
-        struct Said {
-            phase: Option<String>,
-        }
-        let said = |phase: &str| Said { phase: Some(phase.to_owned()) };
-        let raw = json!({"metadata": {"name": "a"}, "status": {"phase": "x", "more": [1]}});
-        let (whole, compact) = (Object::new(CONFIG_MAP, raw.clone()).unwrap(), compact(&raw, true).unwrap());
-        assert_eq!((whole.glance::<Said>(), compact.glance::<Said>()), (said("x"), said("x")));
-        assert!(compact.status.get().is_none() && compact.raw.get().is_none(), "nothing is kept");
-        let _ = compact.status();
-        assert_eq!(compact.glance::<Said>(), said("x"));
-        let odd = json!({"metadata": {"name": "a"}, "status": 7});
-        assert_eq!(Object::new(CONFIG_MAP, odd).unwrap().glance::<Said>(), Said::default());
-    }
-
-    #[test]
-    fn of_an_object_known_by_its_metadata_that_is_all_there_is() {
-        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
-        let raw = json!({"metadata": metadata, "data": {"k": "v"}});
-        let object = compact(&raw, false).unwrap();
-        assert_eq!(*object.raw(), json!({"metadata": metadata}));
-        assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
     }
 
     #[test]
@@ -479,6 +513,32 @@ mod tests {
         // Without a generation nobody can tell.
         let none = object(json!({"generation": null}));
         assert!(!none.differs_in_status_alone(&none));
+    }
+
+    #[test]
+    fn a_glance_at_a_status_sees_the_same_before_and_after_the_tree_is_there() {
+        #[derive(Debug, Default, PartialEq, Deserialize)]
+        struct Said {
+            phase: Option<String>,
+        }
+        let said = |phase: &str| Said { phase: Some(phase.to_owned()) };
+        let raw = json!({"metadata": {"name": "a"}, "status": {"phase": "x", "more": [1]}});
+        let (whole, compact) = (Object::new(CONFIG_MAP, raw.clone()).unwrap(), compact(&raw, true).unwrap());
+        assert_eq!((whole.glance::<Said>(), compact.glance::<Said>()), (said("x"), said("x")));
+        assert!(compact.made.get().is_none(), "nothing is kept");
+        let _ = compact.status();
+        assert_eq!(compact.glance::<Said>(), said("x"));
+        let odd = json!({"metadata": {"name": "a"}, "status": 7});
+        assert_eq!(Object::new(CONFIG_MAP, odd).unwrap().glance::<Said>(), Said::default());
+    }
+
+    #[test]
+    fn of_an_object_known_by_its_metadata_that_is_all_there_is() {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
+        let raw = json!({"metadata": metadata, "data": {"k": "v"}});
+        let object = compact(&raw, false).unwrap();
+        assert_eq!(*object.raw(), json!({"metadata": metadata}));
+        assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A cluster small enough to read, for tests of decisions: it takes the requests that applying makes and answers as an
 //! API server would, with optimistic concurrency, finalizers and graceful deletion, and nothing else.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use crate::machine::{AnyMachine, BoundPlan};
 use crate::object::{Key, Object};
 use crate::outside::{Answers, Call, Reply};
 use crate::plan::Refusal;
-use crate::view::{Input, View};
+use crate::view::{Input, Keepsake, View};
 
 pub(crate) const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
 pub(crate) const NODE: Kind = Kind::of("", "v1", "Node", "nodes", false);
@@ -49,6 +51,7 @@ pub(crate) struct Cluster {
     kinds: Vec<Kind>,
     revision: u64,
     refusals: Vec<(Kind, Key, Vec<Refusal>)>,
+    keepsakes: RefCell<BTreeMap<(&'static str, Key), Rc<Keepsake>>>,
 }
 
 impl Cluster {
@@ -66,6 +69,7 @@ impl Cluster {
             kinds: kinds.to_vec(),
             revision: 0,
             refusals: vec![],
+            keepsakes: RefCell::default(),
         };
         for kind in kinds {
             cluster.world.cache(kind);
@@ -123,7 +127,10 @@ impl Cluster {
             .find(|(kind, key, _)| kind == object.kind() && *key == object.key())
             .map(|(_, _, refusals)| refusals.as_slice())
             .unwrap_or_default();
-        machine.plan(&Input { view: &self.world, me: object, refusals, answers }, self.now).unwrap()
+        let mut keepsakes = self.keepsakes.borrow_mut();
+        let keepsake = Rc::clone(keepsakes.entry((machine.name(), object.key())).or_default());
+        let input = Input { view: &self.world, me: object, refusals, answers, keepsake: &keepsake };
+        machine.plan(&input, self.now).unwrap()
     }
 
     /// Observes, decides and applies once for one object.

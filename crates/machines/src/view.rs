@@ -2,6 +2,9 @@
 //!
 //! The loop's informers, the simulator's stale caches and a test's list of manifests are all views.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
 use std::sync::Arc;
 
 use pawl_api::meta::Kind;
@@ -29,6 +32,12 @@ pub trait View {
 
     /// The objects of a kind that name this UID in their owner references, in key order.
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>>;
+
+    /// Shows each of them, in the same order, without handing it over: for whoever knows most of them from before. What is
+    /// called must be quick and ask nothing of the view.
+    fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
+        self.owned(kind, owner_uid).iter().for_each(visit);
+    }
 
     /// The objects of a kind that carry this label, in key order. The label must be in the watch's `labels`.
     fn labelled(&self, kind: &Kind, label: &str, value: &str) -> Vec<Arc<Object>>;
@@ -86,10 +95,38 @@ pub struct Input<'a> {
     pub refusals: &'a [Refusal],
     /// What was heard from outside in this look.
     pub answers: &'a Arc<Answers>,
+    /// What the last look at this object kept.
+    pub keepsake: &'a Keepsake,
 }
 
-impl std::fmt::Debug for Input<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// What a look at an object keeps for the next look at the same: work that need not be done again, never a fact. It may be
+/// lost between any two looks, and a decision must be the same without it.
+#[derive(Default)]
+pub struct Keepsake(Cell<Option<Box<dyn Any + Send>>>);
+
+impl Keepsake {
+    /// What was kept, if it is a `T`; it is then no longer there.
+    pub fn take<T: 'static>(&self) -> Option<T> {
+        self.0.take()?.downcast().ok().map(|kept| *kept)
+    }
+
+    pub fn keep<T: Send + 'static>(&self, kept: T) {
+        self.0.set(Some(Box::new(kept)));
+    }
+
+    pub fn is_empty(&mut self) -> bool {
+        self.0.get_mut().is_none()
+    }
+}
+
+impl fmt::Debug for Keepsake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keepsake")
+    }
+}
+
+impl fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Input").field("me", self.me).field("refusals", &self.refusals).finish_non_exhaustive()
     }
 }

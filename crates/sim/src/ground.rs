@@ -113,7 +113,7 @@ impl EnvState {
             self.seen = change.revision();
             if change.change() == ChangeType::Added {
                 let object = change.object();
-                let name = format!("{}/{}/{}", change.ids().plural, object.namespace, object.name);
+                let name = format!("{}/{}/{}", change.ids().plural, object.namespace(), object.name());
                 *self.made.entry(name).or_default() += 1;
             }
         }

@@ -198,7 +198,7 @@ fn parse<T>(store: &Store, table: &str, before: &Parsed<T>, read: fn(&Object) ->
     objects
         .iter()
         .map(|object| {
-            let key = crate::store::key(&object.namespace, &object.name);
+            let key = crate::store::key(object.namespace(), object.name());
             let known = before.get(&key).filter(|(revision, _)| *revision == object.revision);
             let parsed = known.map_or_else(|| Arc::new(read(object)), |(_, parsed)| parsed.clone());
             (key, (object.revision, parsed))
@@ -248,11 +248,11 @@ fn bound(object: &Object) -> Bound {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let subjects = value.get("subjects").and_then(Value::as_array).into_iter().flatten();
     Bound {
-        namespace: object.namespace.to_string(),
-        name: object.name.to_string(),
+        namespace: object.namespace().to_owned(),
+        name: object.name().to_owned(),
         cluster_role: text("/roleRef/kind") == "ClusterRole",
         role: text("/roleRef/name"),
-        subjects: subjects.filter_map(|subject| read_subject(subject, &object.namespace)).collect(),
+        subjects: subjects.filter_map(|subject| read_subject(subject, object.namespace())).collect(),
     }
 }
 

@@ -212,7 +212,7 @@ fn still_there(
 ) -> Result<(), TokenError> {
     let found = core.store.get(what, &key(namespace, &named.name));
     match found {
-        Some(object) if object.meta.uid == named.uid && !overdue(&object, core.env.now()) => Ok(()),
+        Some(object) if *object.meta.uid == *named.uid && !overdue(&object, core.env.now()) => Ok(()),
         Some(_) | None => Err(TokenError::Gone { what, name: named.name.clone() }),
     }
 }

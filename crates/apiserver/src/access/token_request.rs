@@ -120,7 +120,7 @@ fn bind(core: &Core, call: &Call<'_>, spec: &Value, private: &mut Private) -> Re
     let bound = core.store.head(&resource.table, &key(call.namespace, name));
     let bound = bound.ok_or_else(|| Status::not_found(resource, name))?;
     let uid = text("uid");
-    if !uid.is_empty() && uid != bound.meta.uid {
+    if !uid.is_empty() && *uid != *bound.meta.uid {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object \
                            might have been deleted and then recreated"
@@ -145,7 +145,7 @@ fn bind(core: &Core, call: &Call<'_>, spec: &Value, private: &mut Private) -> Re
 }
 
 fn reference(object: &Arc<Object>) -> Reference {
-    Reference { name: object.name.to_string(), uid: object.meta.uid.clone() }
+    Reference { name: object.name().to_owned(), uid: object.meta.uid.to_string() }
 }
 
 #[cfg(test)]

@@ -119,10 +119,10 @@ impl Policies {
             .objects
             .iter()
             .map(|object| {
-                let known = before.compiled.get(&object.name).filter(|(at, _)| *at == object.revision);
+                let known = before.compiled.get(object.name()).filter(|(at, _)| *at == object.revision);
                 let policy =
                     known.map_or_else(|| Arc::new(Policy::read(object)), |(_, policy)| policy.clone());
-                (object.name.clone(), (object.revision, policy))
+                (object.name().into(), (object.revision, policy))
             })
             .collect();
         let bindings = store.list(BINDINGS, "").objects;
@@ -136,7 +136,7 @@ impl Policy {
         let value = object.value();
         let spec = value.get("spec").unwrap_or(&Value::Null);
         Policy {
-            name: object.name.to_string(),
+            name: object.name().to_owned(),
             matching: Matching::read(spec.get("matchConstraints").unwrap_or(&Value::Null)),
             fails: spec.get("failurePolicy").and_then(Value::as_str) != Some("Ignore"),
             params: spec.get("paramKind").and_then(ParamKind::read),
@@ -171,7 +171,7 @@ impl Binding {
         let actions = spec.get("validationActions").and_then(Value::as_array);
         let acts = |name: &str| actions.is_some_and(|all| all.iter().any(|action| action == name));
         Some(Binding {
-            name: object.name.to_string(),
+            name: object.name().to_owned(),
             policy: policy.clone(),
             matching: spec.get("matchResources").map(Matching::read),
             deny: acts("Deny"),

@@ -217,7 +217,7 @@ impl Registry {
         }
         for crd in crds {
             let known =
-                before.and_then(|b| b.definitions.get(&crd.name)).filter(|(at, _)| *at == crd.revision);
+                before.and_then(|b| b.definitions.get(crd.name())).filter(|(at, _)| *at == crd.revision);
             let resources = match known {
                 Some((_, resources)) => resources.clone(),
                 None => crd::resources(&crd.value()).into_iter().map(Arc::new).collect(),
@@ -225,7 +225,7 @@ impl Registry {
             for resource in &resources {
                 registry.add(resource.clone());
             }
-            registry.definitions.insert(crd.name.clone(), (crd.revision, resources));
+            registry.definitions.insert(crd.name().into(), (crd.revision, resources));
         }
         registry.order_versions();
         registry

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -48,6 +48,9 @@ pub(super) trait Handle: Write + fmt::Debug + Send {
 
     /// Drops what is behind `len`.
     fn cut(&self, len: u64) -> io::Result<()>;
+
+    /// Puts so many zeros behind what was written. What is written next goes over them.
+    fn make_room(&mut self, len: u64) -> io::Result<()>;
 }
 
 /// The machine's.
@@ -72,7 +75,10 @@ impl Disk for Files {
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Handle>> {
-        Ok(Box::new(OpenOptions::new().append(true).open(path)?))
+        // Not with O_APPEND: what goes over room that was made is no longer at the end.
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Box::new(file))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -108,5 +114,13 @@ impl Handle for File {
 
     fn cut(&self, len: u64) -> io::Result<()> {
         self.set_len(len)
+    }
+
+    fn make_room(&mut self, len: u64) -> io::Result<()> {
+        let at = self.stream_position()?;
+        let filled = io::copy(&mut io::repeat(0).take(len), self).map(|_| ());
+        // Also after a failure: what is written next must not go behind the zeros.
+        let back = self.seek(SeekFrom::Start(at)).map(|_| ());
+        filled.and(back)
     }
 }

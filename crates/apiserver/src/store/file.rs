@@ -8,6 +8,9 @@
 //! open      = snapshot, then every record after it, in order
 //! log full  → begin a new log → write a snapshot beside it → drop what it replaces
 //! ```
+//!
+//! A file that grows has its length synced as well, which is another trip to the disk and as long as the first. So a log
+//! that is written to much has zeros behind it, and frames go over them. Zeros are no frame: a log ends where they begin.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,14 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::decode::{Decoder, batch};
 use super::disk::{Disk, Handle};
 use super::journal::{Ack, Journal};
-use super::record::{self, Change, Damage, FileKind, FrameBuilder, Known, Record};
-use super::{ChangeType, Event, JournalFailed, Object, Shared};
+use super::record::{self, Change, Damage, FileKind, FrameBuilder, Record};
+use super::{ChangeType, Event, JournalFailed, Object, Options, Shared};
 
 /// A log is replaced by a snapshot when it is longer than this: at 20,000 writes of 2 KiB a second that is
 /// twice in three seconds at most, and reading it back takes well under a second.
 pub(super) const DEFAULT_ROTATE_BYTES: u64 = 64 << 20;
+/// Zeros behind a log, at a time: some hundred writes of 2 KiB share one sync that lasts longer, by the few milliseconds that
+/// a disk takes for this much. Shorter logs have none.
+pub(super) const DEFAULT_ROOM_BYTES: u64 = 512 << 10;
 /// One frame holds at most about this much, so that the first writer in it does not wait for the last.
 const MAX_FRAME_BYTES: usize = 8 << 20;
 /// A snapshot's frames: small enough to check piece by piece.
@@ -95,7 +102,7 @@ impl FileJournal {
         disk: Arc<dyn Disk>,
         dir: &Path,
         shared: &Arc<Shared>,
-        rotate_bytes: u64,
+        options: &Options,
     ) -> Result<FileJournal, OpenError> {
         disk.make_dir(dir).map_err(failed("create", dir))?;
         let held = dir.join("LOCK");
@@ -110,7 +117,9 @@ impl FileJournal {
             queue: queue.clone(),
             log,
             written,
-            rotate_bytes,
+            rotate_bytes: options.rotate_bytes,
+            room: written,
+            room_bytes: options.room_bytes,
             snapshot: None,
             snapshot_bytes: 0,
             snapshotting: Arc::default(),
@@ -182,6 +191,9 @@ struct Writer {
     log: Box<dyn Handle>,
     written: u64,
     rotate_bytes: u64,
+    /// Where the room behind the log ends.
+    room: u64,
+    room_bytes: u64,
     snapshot: Option<JoinHandle<()>>,
     snapshot_bytes: u64,
     snapshotting: Arc<AtomicBool>,
@@ -191,13 +203,12 @@ impl Writer {
     fn run(mut self) {
         while let Some((frame, last)) = self.queue.next() {
             // After a failed sync nobody knows what the disk holds: never try again, never go on.
-            if let Err(error) = self.log.write_all(&frame).and_then(|()| self.log.sync()) {
+            if let Err(error) = self.write(&frame) {
                 tracing::error!(%error, "the journal cannot be written");
                 self.shared.fail(JournalFailed(error.to_string()));
                 self.take_back();
                 break;
             }
-            self.written += frame.len() as u64;
             self.shared.publish_through(last);
             let full = self.written > self.rotate_bytes.max(2 * self.snapshot_bytes);
             if full && !self.snapshotting.load(Ordering::Acquire) {
@@ -207,11 +218,40 @@ impl Writer {
                 }
             }
         }
+        self.drop_room();
         if let Some(snapshot) = self.snapshot.take()
             && snapshot.join().is_err()
         {
             tracing::error!("the snapshot's thread panicked");
         }
+    }
+
+    /// Writes one frame, and makes sure of it.
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        let end = self.written + frame.len() as u64;
+        self.log.write_all(frame)?;
+        // The file grows in any case: with the frame, and in the same sync, go the zeros for those that follow.
+        if end > self.room && end > self.room_bytes {
+            if let Err(error) = self.log.make_room(self.room_bytes) {
+                tracing::debug!(%error, "no room could be made behind the log");
+                self.log.cut(end)?;
+            }
+            // Made or not: a disk that is almost full is not asked again with every frame.
+            self.room = end + self.room_bytes;
+        }
+        self.log.sync()?;
+        self.written = end;
+        Ok(())
+    }
+
+    /// A log that is not written to any more needs no room; one that keeps it ends where the zeros begin.
+    fn drop_room(&mut self) {
+        if self.room > self.written
+            && let Err(error) = self.log.cut(self.written)
+        {
+            tracing::debug!(%error, "the room behind a log could not be dropped");
+        }
+        self.room = 0;
     }
 
     /// Drops what was written and never safe: whoever opens the log next would read it from the machine's memory, and
@@ -225,7 +265,9 @@ impl Writer {
     /// Begins a new log and has a snapshot take the place of what was before.
     fn rotate(&mut self, last: u64) -> Result<(), OpenError> {
         let first = last + 1;
-        self.log = new_log(&*self.disk, &self.dir, first)?;
+        let log = new_log(&*self.disk, &self.dir, first)?;
+        self.drop_room();
+        self.log = log;
         self.written = record::HEADER_LEN as u64;
         // Only this thread publishes, so what is visible is exactly what the old logs say.
         let objects = self.shared.everything();
@@ -254,9 +296,9 @@ impl Writer {
 /// Reads everything back; returns the log to go on with and how long it is.
 fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Handle>, u64), OpenError> {
     let files = Kept::list(disk, dir)?;
-    let (mut revision, mut known) = (0, Known::default());
+    let (mut revision, mut decoder) = (0, Decoder::default());
     if let Some((at, path)) = files.snapshots.last() {
-        load_snapshot(disk, path, shared, &mut known)?;
+        load_snapshot(disk, path, shared, &mut decoder)?;
         shared.begin_at(*at);
         revision = *at;
     }
@@ -270,7 +312,7 @@ fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Hand
             let why = format!("it begins at revision {first}, and the files before end at {revision}");
             return Err(OpenError::Damaged { path: path.clone(), offset: 0, why });
         }
-        let (through, end) = load_log(disk, path, revision, next.is_none(), shared, &mut known)?;
+        let (through, end) = load_log(disk, path, revision, next.is_none(), shared, &mut decoder)?;
         revision = through;
         if next.is_none() {
             let log = disk.append(path).map_err(failed("open", path))?;
@@ -282,22 +324,30 @@ fn recover(disk: &dyn Disk, dir: &Path, shared: &Shared) -> Result<(Box<dyn Hand
     Ok((new_log(disk, dir, revision + 1)?, record::HEADER_LEN as u64))
 }
 
-fn load_snapshot(disk: &dyn Disk, path: &Path, shared: &Shared, known: &mut Known) -> Result<(), OpenError> {
+fn load_snapshot(
+    disk: &dyn Disk,
+    path: &Path,
+    shared: &Shared,
+    decoder: &mut Decoder,
+) -> Result<(), OpenError> {
     let bytes = disk.read(path).map_err(failed("read", path))?;
     let damaged = |offset: usize, why: &Damage| damaged(path, offset, why);
     record::check_header(FileKind::Snapshot, &bytes).map_err(|d| damaged(0, &d))?;
     let mut at = record::HEADER_LEN;
     loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let (payload, len) = record::frame(rest).map_err(|d| damaged(at, &d))?;
+        let batch = batch(&bytes, at);
+        for (at, records) in decoder.decode(&batch) {
+            let records = records.map_err(|d| damaged(at, &d))?;
+            shared.load(records.into_iter().map(|record| (record.table, Arc::new(record.object))));
+        }
         // An empty frame ends a snapshot: one without was never finished, or lost its end.
-        if payload.is_empty() {
+        if batch.ended {
             return Ok(());
         }
-        for record in record::records(payload, known).map_err(|d| damaged(at, &d))? {
-            shared.load(record.table, Arc::new(record.object));
+        if batch.damage.is_some() || batch.end == bytes.len() {
+            return Err(damaged(batch.end, batch.damage.as_ref().unwrap_or(&Damage::Cut)));
         }
-        at += len;
+        at = batch.end;
     }
 }
 
@@ -308,7 +358,7 @@ fn load_log(
     mut revision: u64,
     last: bool,
     shared: &Shared,
-    known: &mut Known,
+    decoder: &mut Decoder,
 ) -> Result<(u64, u64), OpenError> {
     let bytes = disk.read(path).map_err(failed("read", path))?;
     if let Err(damage) = record::check_header(FileKind::Log, &bytes) {
@@ -320,34 +370,50 @@ fn load_log(
         return Err(damaged(path, 0, &damage));
     }
     let mut at = record::HEADER_LEN;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let (payload, len) = match record::frame(rest) {
-            Ok(found) => found,
-            Err(damage) => {
-                let behind = rest.get(1..).is_some_and(record::any_frame);
-                if !last || behind {
-                    return Err(damaged(path, at, &damage));
+    while at < bytes.len() {
+        let batch = batch(&bytes, at);
+        for (at, records) in decoder.decode(&batch) {
+            for record in records.map_err(|d| damaged(path, at, &d))? {
+                let found = record.object.revision;
+                if found <= revision {
+                    continue;
                 }
-                tracing::warn!(path = %path.display(), offset = at, %damage, "an unfinished write is dropped");
-                cut(disk, path, at as u64)?;
-                break;
+                if found != revision + 1 {
+                    let why = format!("revision {found} follows revision {revision}");
+                    return Err(OpenError::Damaged { path: path.to_owned(), offset: at as u64, why });
+                }
+                revision = found;
+                replay(record, shared);
             }
-        };
-        for record in record::records(payload, known).map_err(|d| damaged(path, at, &d))? {
-            let found = record.object.revision;
-            if found <= revision {
-                continue;
-            }
-            if found != revision + 1 {
-                let why = format!("revision {found} follows revision {revision}");
-                return Err(OpenError::Damaged { path: path.to_owned(), offset: at as u64, why });
-            }
-            revision = found;
-            replay(record, shared);
         }
-        at += len;
+        at = batch.end;
+        if let Some(damage) = &batch.damage {
+            end_log(disk, path, bytes.get(at..).unwrap_or_default(), at, damage, last)?;
+            break;
+        }
     }
     Ok((revision, at as u64))
+}
+
+/// What follows a log's last frame, from `at` on, is no frame: is that its end?
+fn end_log(
+    disk: &dyn Disk,
+    path: &Path,
+    rest: &[u8],
+    at: usize,
+    damage: &Damage,
+    last: bool,
+) -> Result<(), OpenError> {
+    // The room behind a log: nothing was written there.
+    let is_room = rest.iter().all(|byte| *byte == 0);
+    if !is_room {
+        let behind = rest.get(1..).is_some_and(record::any_frame);
+        if !last || behind {
+            return Err(damaged(path, at, damage));
+        }
+        tracing::warn!(path = %path.display(), offset = at, %damage, "an unfinished write is dropped");
+    }
+    if last { cut(disk, path, at as u64) } else { Ok(()) }
 }
 
 fn replay(record: Record, shared: &Shared) {
@@ -463,7 +529,7 @@ mod tests {
 
     use super::super::disk::Files;
     use super::super::tests::{draft, table};
-    use super::super::{CommitError, Expect, Options, Store, key};
+    use super::super::{CommitError, Expect, Store, key};
     use super::*;
     use std::fs;
 
@@ -473,7 +539,10 @@ mod tests {
 
     fn contents(store: &Store) -> BTreeMap<String, String> {
         let objects = store.list("things", "").objects;
-        objects.iter().map(|o| (o.name.to_string(), o.value()["data"].as_str().unwrap().to_owned())).collect()
+        objects
+            .iter()
+            .map(|o| (o.name().to_owned(), o.value()["data"].as_str().unwrap().to_owned()))
+            .collect()
     }
 
     fn put(store: &Store, name: &str, data: &str) -> u64 {
@@ -581,6 +650,32 @@ mod tests {
             fs::write(snapshot, bad).unwrap();
             assert!(matches!(open(dir.path()), Err(OpenError::Damaged { .. })), "{} bytes", bad.len());
         }
+    }
+
+    #[test]
+    fn a_long_log_has_room_behind_it_until_it_is_closed_and_is_read_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { room_bytes: 1_000, ..Options::default() };
+        let store = Store::open(dir.path(), options).unwrap();
+        let (mut lengths, mut last) = (Vec::new(), 0);
+        for at in 0..30 {
+            last = put(&store, &format!("o{}", at % 7), &format!("value {at}"));
+            store.wait(last).unwrap();
+            lengths.push(fs::metadata(the_log(dir.path())).unwrap().len());
+        }
+        lengths.dedup();
+        assert!(lengths.len() < 20, "several frames go into the room that one made: {lengths:?}");
+        let killed = tempfile::tempdir().unwrap();
+        let copy = killed.path().join(the_log(dir.path()).file_name().unwrap());
+        fs::copy(the_log(dir.path()), &copy).unwrap();
+        let before = contents(&store);
+        drop(store);
+        let closed = fs::metadata(the_log(dir.path())).unwrap().len();
+        assert!(closed < *lengths.last().unwrap());
+        let store = open(killed.path()).unwrap();
+        assert_eq!((contents(&store), store.revision()), (before, last));
+        assert_eq!(fs::metadata(&copy).unwrap().len(), closed, "the zeros are gone, and nothing else");
+        assert_eq!(put(&store, "later", "x"), last + 1);
     }
 
     #[test]

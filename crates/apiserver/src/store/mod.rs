@@ -10,6 +10,7 @@
 //! Writers compare with the *head* (visible and pending), so they never wait for the disk to decide.
 //! Readers and watchers see only what is durable, so a crash never takes back what someone has seen.
 
+mod decode;
 mod disk;
 #[cfg(test)]
 mod failing;
@@ -19,7 +20,9 @@ mod journal;
 mod object;
 mod record;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::borrow::Borrow;
+use std::cmp::Ordering as Order;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 pub use file::OpenError;
-use file::{DEFAULT_ROTATE_BYTES, FileJournal};
+use file::{DEFAULT_ROOM_BYTES, DEFAULT_ROTATE_BYTES, FileJournal};
 pub(crate) use frames::{FrameKind, Frames};
 use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
@@ -65,11 +68,17 @@ pub struct Options {
     pub limits: Limits,
     /// A log longer than this is replaced by a snapshot.
     pub rotate_bytes: u64,
+    /// A log longer than this has room made behind it, so much at a time.
+    pub room_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { limits: Limits::default(), rotate_bytes: DEFAULT_ROTATE_BYTES }
+        Options {
+            limits: Limits::default(),
+            rotate_bytes: DEFAULT_ROTATE_BYTES,
+            room_bytes: DEFAULT_ROOM_BYTES,
+        }
     }
 }
 
@@ -208,9 +217,39 @@ struct Visible {
 
 #[derive(Debug, Default)]
 struct Table {
-    objects: BTreeMap<Box<str>, Arc<Object>>,
+    objects: BTreeSet<Keyed>,
     log: VecDeque<Arc<Event>>,
     changed: Arc<Topic>,
+}
+
+/// An object in the order of keys, of which it is not kept a second copy.
+#[derive(Debug, Clone)]
+struct Keyed(Arc<Object>);
+
+impl Borrow<str> for Keyed {
+    fn borrow(&self) -> &str {
+        self.0.key()
+    }
+}
+
+impl PartialEq for Keyed {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for Keyed {}
+
+impl PartialOrd for Keyed {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Keyed {
+    fn cmp(&self, other: &Self) -> Order {
+        self.0.key().cmp(other.0.key())
+    }
 }
 
 /// Tells a table's watchers that something happened.
@@ -274,7 +313,7 @@ impl Store {
 
     fn open_on(disk: Arc<dyn disk::Disk>, dir: &Path, options: Options) -> Result<Store, OpenError> {
         let shared = Arc::new(Shared::new(options.limits));
-        let journal = Box::new(FileJournal::open(disk, dir, &shared, options.rotate_bytes)?);
+        let journal = Box::new(FileJournal::open(disk, dir, &shared, &options)?);
         Ok(Store { shared, journal })
     }
 
@@ -288,14 +327,14 @@ impl Store {
         let writer = self.shared.writer();
         let visible = self.shared.visible();
         let pending = |key: &str| writer.overlay.get(&(table.clone(), Box::from(key)));
-        let kept = visible.tables.get(table).map(|t| t.objects.keys()).into_iter().flatten();
+        let kept = visible.tables.get(table).into_iter().flat_map(|t| &t.objects).map(|Keyed(o)| o.key());
         let kept = kept.filter(|key| pending(key).is_none_or(|(_, head)| head.is_some())).count();
         kept == 0 && !writer.overlay.iter().any(|((t, _), (_, head))| t == table && head.is_some())
     }
 
     /// What readers see of one key.
     pub(crate) fn get(&self, table: &str, key: &str) -> Option<Arc<Object>> {
-        self.shared.visible().tables.get(table)?.objects.get(key).cloned()
+        self.shared.visible().tables.get(table)?.get(key)
     }
 
     /// The last visible revision.
@@ -350,19 +389,18 @@ impl Store {
         let Some(found) = visible.tables.get(table) else {
             return Ok(Snapshot { revision, objects: Vec::new() });
         };
-        let mut then: BTreeMap<Box<str>, Arc<Object>> =
-            found.under(prefix).map(|o| (key(&o.namespace, &o.name), o.clone())).collect();
+        let mut then: BTreeMap<&str, &Arc<Object>> = found.under(prefix).map(|o| (o.key(), o)).collect();
         for event in found.log.iter().rev().take_while(|e| e.object.revision > revision) {
-            let key = key(&event.object.namespace, &event.object.name);
+            let key = event.object.key();
             if !key.starts_with(prefix) {
                 continue;
             }
             match &event.previous {
-                Some(previous) => then.insert(key, previous.clone()),
-                None => then.remove(&key),
+                Some(previous) => then.insert(key, previous),
+                None => then.remove(key),
             };
         }
-        Ok(Snapshot { revision, objects: then.into_values().collect() })
+        Ok(Snapshot { revision, objects: then.into_values().cloned().collect() })
     }
 
     /// Up to `max` events of a table after `since`, and the revision up to which there are no others.
@@ -423,7 +461,7 @@ impl Store {
         expect: Expect,
         draft: Draft,
     ) -> Result<Arc<Object>, CommitError> {
-        let key = key(&draft.namespace, &draft.name);
+        let key = draft.place.key().into();
         self.commit(basis, table, key, expect, |revision, previous| {
             let change = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
             Some((change, Arc::new(draft.at(revision))))
@@ -595,7 +633,7 @@ impl Shared {
         {
             return head.clone();
         }
-        self.visible().tables.get(table)?.objects.get(key).cloned()
+        self.visible().tables.get(table)?.get(key)
     }
 
     /// Everything up to `revision` is durable: makes it visible.
@@ -622,16 +660,18 @@ impl Shared {
     fn everything(&self) -> Vec<(Arc<str>, Arc<Object>)> {
         let visible = self.visible();
         let tables = visible.tables.iter();
-        tables.flat_map(|(name, t)| t.objects.values().map(move |o| (name.clone(), o.clone()))).collect()
+        tables.flat_map(|(name, t)| t.objects.iter().map(move |Keyed(o)| (name.clone(), o.clone()))).collect()
     }
 
-    /// An object from a snapshot.
-    fn load(&self, table: Arc<str>, object: Arc<Object>) {
+    /// Objects from a snapshot, each with its table.
+    fn load(&self, objects: impl Iterator<Item = (Arc<str>, Arc<Object>)>) {
         let mut visible = self.visible.write().unwrap_or_else(PoisonError::into_inner);
-        let table = visible.tables.entry(table).or_default();
-        let newest = object.revision.max(table.changed.revision());
-        table.changed.tell(newest);
-        table.objects.insert(key(&object.namespace, &object.name), object);
+        for (table, object) in objects {
+            let table = visible.tables.entry(table).or_default();
+            let newest = object.revision.max(table.changed.revision());
+            table.changed.tell(newest);
+            table.objects.replace(Keyed(object));
+        }
     }
 
     /// The snapshot is loaded: history begins here.
@@ -651,7 +691,7 @@ impl Shared {
     }
 
     fn visible_object(&self, table: &str, like: &Object) -> Option<Arc<Object>> {
-        self.visible().tables.get(table)?.objects.get(&key(&like.namespace, &like.name)).cloned()
+        self.visible().tables.get(table)?.get(like.key())
     }
 
     /// Makes events visible, in order, and wakes who waits for them.
@@ -684,13 +724,12 @@ impl Shared {
 impl Visible {
     fn apply(&mut self, event: &Arc<Event>) {
         let table = self.tables.entry(event.table.clone()).or_default();
-        let key = key(&event.object.namespace, &event.object.name);
         match event.change {
             ChangeType::Added | ChangeType::Modified => {
-                table.objects.insert(key, event.object.clone());
+                table.objects.replace(Keyed(event.object.clone()));
             }
             ChangeType::Deleted => {
-                table.objects.remove(&key);
+                table.objects.remove(event.object.key());
             }
         }
         table.log.push_back(event.clone());
@@ -716,7 +755,16 @@ impl Visible {
     }
 }
 
+/// The first key after all that start with `prefix`, which is empty or ends in a slash.
+fn end_of(prefix: &str) -> Option<String> {
+    prefix.strip_suffix('/').map(|namespace| format!("{namespace}0"))
+}
+
 impl Table {
+    fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.objects.get(key).map(|Keyed(object)| object.clone())
+    }
+
     fn under(&self, prefix: &str) -> impl Iterator<Item = &Arc<Object>> {
         self.between(prefix, "")
     }
@@ -724,10 +772,15 @@ impl Table {
     /// The objects whose keys start with `prefix` and are after `after`, in order.
     fn between(&self, prefix: &str, after: &str) -> impl Iterator<Item = &Arc<Object>> {
         let start = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-        self.objects
-            .range::<str, _>((start, Bound::Unbounded))
-            .take_while(move |(key, _)| key.starts_with(prefix))
-            .map(|(_, object)| object)
+        let end = end_of(prefix);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // A range must not end before it begins.
+        let range = match (start, end) {
+            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) if start >= end => None,
+            (start, end) => Some(self.objects.range::<str, _>((start, end))),
+        };
+        // Bounds alone: who counts what follows need not look at any of it.
+        range.into_iter().flatten().map(|Keyed(object)| object)
     }
 }
 
@@ -852,6 +905,25 @@ mod tests {
     }
 
     #[test]
+    fn a_page_holds_what_is_in_its_namespace_and_counts_what_follows() {
+        let store = Store::in_memory(Limits::default());
+        for name in ["a", "b", "c", "d"] {
+            put(&store, name, "1");
+        }
+        let page = |prefix: &str, after: &str| {
+            let (snapshot, following) = store.page("things", prefix, after, 2, None).unwrap();
+            let names = snapshot.objects.iter().map(|o| o.name().to_owned()).collect::<String>();
+            (names, following)
+        };
+        assert_eq!(page("n/", ""), ("ab".to_owned(), 2));
+        assert_eq!(page("", "n/b"), ("cd".to_owned(), 0));
+        assert_eq!(page("n/", "n/c"), ("d".to_owned(), 0));
+        for (prefix, after) in [("n/", "o/a"), ("n/", "n0"), ("m/", ""), ("m/", "n/a"), ("n.x/", "")] {
+            assert_eq!(page(prefix, after), (String::new(), 0), "{prefix} after {after}");
+        }
+    }
+
+    #[test]
     fn a_list_in_the_past_undoes_what_came_after() {
         let store = Store::in_memory(Limits::default());
         put(&store, "a", "1");
@@ -861,9 +933,10 @@ mod tests {
         put(&store, "c", "1");
         let then = store.list_at("things", "n/", b).unwrap();
         let told: Vec<_> =
-            then.objects.iter().map(|o| (o.name.to_string(), o.value()["data"].clone())).collect();
+            then.objects.iter().map(|o| (o.name().to_owned(), o.value()["data"].clone())).collect();
         assert_eq!(told, [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
         assert_eq!(store.list("things", "n/").objects.len(), 2);
         assert_eq!(store.list("things", "other/").objects.len(), 0);
+        assert_eq!(store.list("things", "m/").objects.len(), 0);
     }
 }

@@ -48,32 +48,48 @@ impl Ids {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
     /// `metadata.uid`
-    pub uid: String,
+    pub uid: Box<str>,
     /// `metadata.labels`
     pub labels: Labels,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// What field selectors may ask beyond name and namespace.
-    pub fields: Vec<(Arc<str>, String)>,
+    pub fields: Box<[(Arc<str>, String)]>,
 }
 
-/// An object's labels by key. Every object has its own for as long as it lives: two texts each, and no tree.
+/// An object's labels. Every object has its own for as long as it lives: one text of all keys and values, and where each
+/// of them ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+pub struct Labels {
+    words: Box<str>,
+    ends: Box<[usize]>,
+}
 
 impl Labels {
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
-        self.0.get(at).map(|(_, value)| &**value)
+        let mut start = 0;
+        for pair in self.ends.chunks_exact(2) {
+            let [middle, end] = *pair else { continue };
+            if self.words.get(start..middle) == Some(key) {
+                return self.words.get(middle..end);
+            }
+            start = end;
+        }
+        None
     }
 }
 
-impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
-        let mut pairs: Box<[_]> = pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        pairs.sort_unstable();
-        Labels(pairs)
+        let (mut words, mut ends) = (String::new(), Vec::new());
+        for (key, value) in pairs {
+            for word in [key.as_ref(), value.as_ref()] {
+                words.push_str(word);
+                ends.push(words.len());
+            }
+        }
+        Labels { words: words.into(), ends: ends.into() }
     }
 }
 
@@ -82,26 +98,52 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
 pub struct Object {
     /// What it is.
     pub ids: Arc<Ids>,
-    /// Its namespace, empty if it has none.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Arc<str>,
     /// The revision that wrote it: its `resourceVersion`.
     pub revision: u64,
     /// Parsed facts.
-    pub meta: Arc<Meta>,
+    pub meta: Meta,
+    place: Place,
     bytes: Bytes,
     metadata_at: usize,
     tail_at: usize,
     metadata_end: usize,
 }
 
+/// Where an object is: its key in its table, which is made of its namespace and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    key: Box<str>,
+    /// Where in the key the name begins.
+    name_at: usize,
+}
+
+impl Place {
+    pub(crate) fn new(namespace: &str, name: &str) -> Place {
+        let key = super::key(namespace, name);
+        let name_at = key.len() - name.len();
+        Place { key, name_at }
+    }
+
+    /// `namespace/name`, or the name alone.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Empty if it has none.
+    pub(crate) fn namespace(&self) -> &str {
+        self.key.get(..self.name_at.saturating_sub(1)).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.key.get(self.name_at..).unwrap_or_default()
+    }
+}
+
 /// An object that waits for its revision.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) ids: Arc<Ids>,
-    pub(crate) namespace: Arc<str>,
-    pub(crate) name: Arc<str>,
+    pub(crate) place: Place,
     pub(crate) meta: Meta,
     tail: Vec<u8>,
     metadata_len: usize,
@@ -130,8 +172,7 @@ impl Draft {
         let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         Draft {
             ids,
-            namespace: text("namespace").into(),
-            name: text("name").into(),
+            place: Place::new(text("namespace"), text("name")),
             meta: meta(metadata, fields),
             tail,
             metadata_len,
@@ -148,10 +189,9 @@ impl Draft {
         let (bytes, metadata_at, tail_at) = assemble(&self.ids, revision, &self.tail);
         Object {
             ids: self.ids,
-            namespace: self.namespace,
-            name: self.name,
             revision,
-            meta: Arc::new(self.meta),
+            meta: self.meta,
+            place: self.place,
             bytes,
             metadata_at,
             tail_at,
@@ -176,24 +216,45 @@ impl Object {
     ) -> Option<Object> {
         let (head, metadata_at, tail_at) = assemble(ids, revision, &[]);
         let tail = bytes.strip_prefix(&*head)?;
-        let Outline { metadata } = serde_json::from_slice(bytes).ok()?;
+        let metadata_len = end_of_object(tail)?;
+        // What a checksum vouches for is what was encoded: the content need not be read, but must not be half of it.
+        if end_of_object(tail.get(metadata_len + 1..)?)? + metadata_len + 2 != tail.len() {
+            return None;
+        }
+        let opening = metadata_at + METADATA_OPENS;
+        let metadata: OutlineMeta =
+            serde_json::from_slice(bytes.get(opening..=tail_at + metadata_len)?).ok()?;
         let meta = Meta {
-            uid: metadata.uid.into_owned(),
+            uid: metadata.uid.into(),
             labels: metadata.labels.into_iter().collect(),
             deleting: metadata.deletion_timestamp.is_some(),
-            fields: fields.to_vec(),
+            fields: fields.into(),
         };
         Some(Object {
             ids: ids.clone(),
-            namespace: (&*metadata.namespace).into(),
-            name: (&*metadata.name).into(),
             revision,
-            meta: Arc::new(meta),
+            meta,
+            place: Place::new(&metadata.namespace, &metadata.name),
             bytes: Bytes::copy_from_slice(bytes),
             metadata_at,
             tail_at,
-            metadata_end: tail_at + end_of_object(tail)?,
+            metadata_end: tail_at + metadata_len,
         })
+    }
+
+    /// Its namespace, empty if it has none.
+    pub fn namespace(&self) -> &str {
+        self.place.namespace()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.place.name()
+    }
+
+    /// Its key in its table.
+    pub(crate) fn key(&self) -> &str {
+        self.place.key()
     }
 
     /// The whole object as JSON.
@@ -229,20 +290,16 @@ impl Object {
             tail_at,
             metadata_end: tail_at + (self.metadata_end - self.tail_at),
             ids: self.ids.clone(),
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            place: self.place.clone(),
             meta: self.meta.clone(),
         }
     }
 }
 
-/// What selection needs of stored bytes.
-#[derive(Deserialize)]
-struct Outline<'a> {
-    #[serde(borrow)]
-    metadata: OutlineMeta<'a>,
-}
+/// How far the metadata's opening brace is from its name.
+const METADATA_OPENS: usize = "\"metadata\":".len();
 
+/// What selection needs of stored metadata.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OutlineMeta<'a> {
@@ -253,7 +310,7 @@ struct OutlineMeta<'a> {
     #[serde(borrow, default)]
     uid: Cow<'a, str>,
     #[serde(default)]
-    labels: BTreeMap<Box<str>, Box<str>>,
+    labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(default)]
     deletion_timestamp: Option<IgnoredAny>,
 }
@@ -320,14 +377,14 @@ fn json(out: &mut Vec<u8>, value: &Value) {
 fn meta(metadata: &Map<String, Value>, fields: Vec<(Arc<str>, String)>) -> Meta {
     let labels = metadata.get("labels").and_then(Value::as_object);
     Meta {
-        uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().into(),
         labels: labels
             .into_iter()
             .flatten()
             .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
             .collect(),
         deleting: metadata.get("deletionTimestamp").is_some_and(|t| !t.is_null()),
-        fields,
+        fields: fields.into(),
     }
 }
 
@@ -380,7 +437,7 @@ mod tests {
             let fields = vec![(Arc::from("spec.x"), "y".to_owned())];
             let was = Draft::new(ids(), &value, fields.clone()).at(17);
             let is = Object::restore(&ids(), 17, was.bytes(), &fields).unwrap();
-            assert_eq!((&is.namespace, &is.name, &is.meta), (&was.namespace, &was.name, &was.meta));
+            assert_eq!((&is.place, &is.meta), (&was.place, &was.meta));
             assert_eq!(is.bytes(), was.bytes());
             assert_eq!((is.metadata(), is.without_type()), (was.metadata(), was.without_type()));
             assert_eq!(is.at(5).bytes(), was.at(5).bytes());

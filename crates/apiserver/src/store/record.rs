@@ -125,7 +125,8 @@ impl FrameBuilder {
             Change::Delete => 2,
         });
         let ids = &object.ids;
-        for text in [table, &object.namespace, &object.name, &ids.group, &ids.version, &ids.kind, &ids.plural]
+        for text in
+            [table, object.namespace(), object.name(), &ids.group, &ids.version, &ids.kind, &ids.plural]
         {
             block(out, text.as_bytes());
         }
@@ -219,7 +220,7 @@ fn parse(record: &[u8], known: &mut Known) -> Result<Record, Damage> {
             Draft::new(ids, &value, fields).at(revision)
         }
     };
-    if &*object.namespace != namespace || &*object.name != name {
+    if object.namespace() != namespace || object.name() != name {
         return Err(Damage::Nonsense("the object is not the one its record names"));
     }
     Ok(Record { table: known.text(table), change, object })

@@ -87,15 +87,15 @@ pub(super) fn place(
     for _ in 0..NAME_DRAWS {
         let draft = draft(call, &object)?;
         if options.dry_run {
-            if core.store.head(&resource.table, &crate::store::key(&draft.namespace, &draft.name)).is_some() {
-                return Err(Status::already_exists(resource, &draft.name));
+            if core.store.head(&resource.table, draft.place.key()).is_some() {
+                return Err(Status::already_exists(resource, draft.place.name()));
             }
             return Ok(Outcome { answer: Answer::Value(201, object), warnings });
         }
         let stored = settled(core.store.put_while(call.basis, &resource.table, Expect::Absent, draft))?;
         if let Some(stored) = stored {
             if &*resource.table == crd::TABLE && !call.who.is_server() {
-                core.unpublished.hold(&stored.name, core.env.now());
+                core.unpublished.hold(stored.name(), core.env.now());
             }
             return Ok(Outcome { answer: Answer::Object(201, stored), warnings });
         }
@@ -127,7 +127,7 @@ pub(super) fn draft(call: &Call<'_>, object: &Value) -> Result<Draft, Status> {
         return Err(Status::too_large(format!(
             "{} {:?} takes {} bytes, more than the {MAX_OBJECT_BYTES} an object may take",
             call.resource.group_resource(),
-            draft.name,
+            draft.place.name(),
             draft.len()
         )));
     }

@@ -69,7 +69,7 @@ fn one(core: &Core, call: &Call<'_>, options: &DeleteOptions) -> Result<Outcome,
     let answer = match removed {
         Removed::Gone(object) if call.resource.rules.returns_deleted => Answer::Object(200, object),
         Removed::Gone(object) => {
-            Answer::Value(200, Status::deleted(call.resource, &object.name, &object.meta.uid))
+            Answer::Value(200, Status::deleted(call.resource, object.name(), &object.meta.uid))
         }
         Removed::Going(object) => {
             Answer::Object(if options.orphan == Some(false) { 202 } else { 200 }, object)
@@ -85,7 +85,7 @@ pub(super) fn delete_collection(core: &Core, call: &Call<'_>) -> Result<Outcome,
     let mut warnings = Vec::new();
     let chosen = read::page(core, call, &super::ListOptions::read(call, false)?)?;
     for object in &chosen.items {
-        let one = Call { verb: Verb::Delete, namespace: &object.namespace, name: &object.name, ..*call };
+        let one = Call { verb: Verb::Delete, namespace: object.namespace(), name: object.name(), ..*call };
         match remove(core, &one, &options) {
             Ok((_, said)) => warnings.extend(said),
             // Someone else deleted it first: it is as gone as asked.
@@ -219,8 +219,8 @@ fn clear_definition(core: &Core, definition: &Object) {
         registry.group(group)?.versions.iter().find_map(|v| v.resources.get(plural)).cloned()
     };
     let Some(resource) = find() else {
-        let table = definition.name.to_string();
-        finish_definition(core, &definition.name, &table.into());
+        let table = definition.name().to_owned();
+        finish_definition(core, definition.name(), &table.into());
         return;
     };
     for object in core.store.list(&resource.table, "").objects {
@@ -228,8 +228,8 @@ fn clear_definition(core: &Core, definition: &Object) {
             who: &crate::access::Identity::server(),
             verb: Verb::Delete,
             resource: &resource,
-            namespace: &object.namespace,
-            name: &object.name,
+            namespace: object.namespace(),
+            name: object.name(),
             subresource: super::Subresource::Whole,
             query: &crate::http::Query::default(),
             body: &[],
@@ -240,10 +240,10 @@ fn clear_definition(core: &Core, definition: &Object) {
         // An object that cannot be deleted now keeps its definition; its own deletion finishes both.
         let options = DeleteOptions { admitted: true, ..DeleteOptions::default() };
         if let Err(status) = remove(core, &call, &options) {
-            tracing::debug!(object = %object.name, %status, "an object outlives its definition's deletion");
+            tracing::debug!(object = %object.name(), %status, "an object outlives its definition's deletion");
         }
     }
-    finish_definition(core, &definition.name, &resource.table);
+    finish_definition(core, definition.name(), &resource.table);
 }
 
 /// Takes the cleanup finalizer off a definition that has no objects left.
@@ -336,13 +336,13 @@ impl DeleteOptions {
     }
 
     fn check(&self, resource: &Resource, head: &Object) -> Result<(), Status> {
-        if let Some(uid) = self.uid.as_deref().filter(|u| *u != head.meta.uid) {
+        if let Some(uid) = self.uid.as_deref().filter(|u| **u != *head.meta.uid) {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
                  been deleted and then recreated",
                 head.meta.uid
             );
-            return Err(Status::precondition_failed(resource, &head.name, &why));
+            return Err(Status::precondition_failed(resource, head.name(), &why));
         }
         let current = head.revision.to_string();
         if let Some(version) = self.version.as_deref().filter(|v| *v != current) {
@@ -350,7 +350,7 @@ impl DeleteOptions {
                 "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record \
                  ({current}). The object might have been modified"
             );
-            return Err(Status::precondition_failed(resource, &head.name, &why));
+            return Err(Status::precondition_failed(resource, head.name(), &why));
         }
         Ok(())
     }

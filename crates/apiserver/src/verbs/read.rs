@@ -91,15 +91,17 @@ pub(super) fn page(core: &Core, call: &Call<'_>, options: &ListOptions) -> Resul
     let snapshot = snapshot(core, call, options, token.as_ref())?;
     let start = token.as_ref().map_or("", |t| t.after.as_str());
     let mut items = Vec::new();
-    let mut rest = snapshot.objects.into_iter().filter(|o| {
-        options.selector.matches(o) && (start.is_empty() || *key(&o.namespace, &o.name) > *start)
-    });
+    let mut rest = snapshot
+        .objects
+        .into_iter()
+        .filter(|o| options.selector.matches(o) && (start.is_empty() || o.key() > start));
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
     items.extend(rest.by_ref().take(limit));
     let remaining = rest.count();
-    let next = items.last().filter(|_| remaining > 0).map(|last| {
-        Token { revision: Some(snapshot.revision), after: key(&last.namespace, &last.name).into() }.write()
-    });
+    let next = items
+        .last()
+        .filter(|_| remaining > 0)
+        .map(|last| Token { revision: Some(snapshot.revision), after: last.key().to_owned() }.write());
     // With a selector a real server does not know how many will follow, and does not say.
     let remaining = (remaining > 0 && options.selector.is_empty()).then_some(remaining);
     Ok(List { revision: snapshot.revision, items, next, remaining })
@@ -126,7 +128,7 @@ fn plain_page(
     let page = core.store.page(&call.resource.table, &prefix, after, options.limit, at);
     Ok(page.map(|(snapshot, remaining)| {
         let next = snapshot.objects.last().filter(|_| remaining > 0).map(|last| {
-            let after = key(&last.namespace, &last.name).into();
+            let after = last.key().to_owned();
             Token { revision: Some(snapshot.revision), after }.write()
         });
         let remaining = (remaining > 0).then_some(remaining);

@@ -35,7 +35,7 @@ pub(super) fn answer(core: &Core, call: &Call<'_>, told: Told) -> Result<Answer,
     let objects = objects.iter().map(|object| Arc::new(call.resource.draft(object).at(revision)));
     match call.verb {
         Verb::Get => {
-            let found = objects.into_iter().find(|object| *object.name == *call.name);
+            let found = objects.into_iter().find(|object| *object.name() == *call.name);
             let found: Arc<Object> = found.ok_or_else(|| Status::not_found(call.resource, call.name))?;
             Ok(Answer::Object(200, found))
         }

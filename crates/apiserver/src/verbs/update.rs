@@ -252,7 +252,7 @@ fn blame_patch(call: &Call<'_>, status: Status) -> Status {
 fn check_identity(call: &Call<'_>, head: &Object, new: &Value) -> Result<(), Status> {
     let resource = call.resource;
     let uid = metadata::text(new, "uid");
-    if !uid.is_empty() && uid != head.meta.uid {
+    if !uid.is_empty() && *uid != *head.meta.uid {
         let why =
             format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", head.meta.uid);
         return Err(Status::conflict(resource, call.name, &why));

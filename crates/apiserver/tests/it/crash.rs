@@ -366,7 +366,8 @@ impl Drop for Victim {
 fn a_victim_serves_until_it_is_killed() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
     let rotate_bytes = std::env::var(ROTATE).unwrap().parse().unwrap();
-    let options = Options { limits: Limits::default(), rotate_bytes };
+    // Little room behind the logs, so that kills find it half written over.
+    let options = Options { limits: Limits::default(), rotate_bytes, room_bytes: 4_000 };
     let server = Server::open(Path::new(&dir), Arc::new(RealEnv), options).unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     server

@@ -11,7 +11,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn open(dir: &std::path::Path) -> Server {
     // Small logs, so that snapshots take over a few times.
-    let options = Options { limits: Limits::default(), rotate_bytes: 8_000 };
+    let options = Options { limits: Limits::default(), rotate_bytes: 8_000, room_bytes: 2_000 };
     Server::open(dir, Arc::new(RealEnv), options).unwrap()
 }
 

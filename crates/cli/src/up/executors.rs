@@ -1,11 +1,12 @@
 //! Who carries actions out here, as `pawl rbac generate` prints it, and who checks who approves them, as `pawl install`
 //! does.
 
+use futures::future::try_join_all;
 use pawl_api::k8s::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICE_ACCOUNT};
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::action::rbac;
 use pawl_machines::remedy::identity::{self, BINDING, POLICY};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::apply::apply;
 
@@ -17,8 +18,12 @@ pub(crate) async fn install(client: &kube::Client, executor: &Executor) -> anyho
     let checks =
         identity::manifests(&[CONTROLLERS.to_owned()], &json!({"app.kubernetes.io/part-of": "pawl"}));
     let kinds = [NAMESPACE, SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POLICY, BINDING];
-    for manifest in rbac::manifests(executor, &[]).into_iter().chain(checks) {
-        apply(client, &kinds, &manifest).await?;
+    let manifests = rbac::manifests(executor, &[]).into_iter().chain(checks);
+    let is_namespace = |manifest: &Value| manifest.get("kind") == Some(&NAMESPACE.kind.as_ref().into());
+    let (namespaces, others): (Vec<Value>, Vec<Value>) = manifests.partition(is_namespace);
+    // What is in a namespace needs it; all else can be made side by side, and wait for the disk together.
+    for together in [namespaces, others] {
+        try_join_all(together.iter().map(|manifest| apply(client, &kinds, manifest))).await?;
     }
     Ok(())
 }

@@ -40,17 +40,11 @@ impl Plane {
         let directory = prepare(data_dir)?;
         let server = Server::open(&directory.join("store"), Arc::new(RealEnv), Options::default())
             .with_context(|| format!("--data-dir {}", data_dir.display()))?;
-        for crd in pawl_api::crds::all() {
-            let name = crd.metadata.name.clone().unwrap_or_default();
-            server
-                .install_crd(serde_json::to_value(crd)?)
-                .map_err(|status| anyhow::anyhow!("install {name}: {status:?}"))?;
-        }
-        for crd in pawl_api::tekton::crds::all() {
-            server
-                .install_crd(crd)
-                .map_err(|status| anyhow::anyhow!("install Tekton's kinds: {status:?}"))?;
-        }
+        let ours = pawl_api::crds::all().into_iter().map(serde_json::to_value);
+        let ours: Vec<serde_json::Value> = ours.collect::<Result<_, _>>()?;
+        server
+            .install_crds(ours.into_iter().chain(pawl_api::tekton::crds::all()))
+            .map_err(|status| anyhow::anyhow!("the first definitions: {status:?}"))?;
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: cannot be bound"))?;
         let address = listener.local_addr()?;

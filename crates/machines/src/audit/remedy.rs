@@ -76,8 +76,8 @@ pub(crate) fn kubernetes_execution(tell: &Teller<'_>, execution: &KubernetesExec
     };
     let mut entries = Vec::new();
     if status.phase.is_some() {
-        let made = tell.me.meta().creation_timestamp.as_ref();
-        let asked = of_the_action(tell.entry("requested", "", made)).outcome(Outcome::Pending);
+        let made = tell.me.meta().creation_timestamp;
+        let asked = of_the_action(tell.entry("requested", "", made.as_ref())).outcome(Outcome::Pending);
         let by = spec.requested_by.clone().map_or_else(|| asked.actor.clone(), Actor::User);
         entries.push(
             Entry { actor: by, ..asked }.with("rollbackOf", tell.me.annotation(annotations::ROLLBACK_OF)),

@@ -410,8 +410,8 @@ impl<'a> Round<'a> {
 
     /// The annotations that a set takes over.
     fn inherited(&self) -> BTreeMap<String, String> {
-        let all = self.observed.me.meta().annotations.clone().unwrap_or_default();
-        all.into_iter().filter(|(name, _)| !OWN_ANNOTATIONS.contains(&name.as_str())).collect()
+        let inherited = self.observed.me.annotations().filter(|(name, _)| !OWN_ANNOTATIONS.contains(name));
+        inherited.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// Keeps the current set's annotations and waiting time those of the Deployment; a set that was current before and

@@ -367,7 +367,13 @@ mod tests {
         let mut stale = crate::cache::World::default();
         stale.put(real.world.get(&CONFIG_MAP, &Key::new(Some("n"), "b")).unwrap());
         let me = stale.get(&CONFIG_MAP, &Key::new(Some("n"), "b")).unwrap();
-        let input = Input { view: &stale, me: &me, refusals: &[], answers: &Arc::default() };
+        let input = Input {
+            view: &stale,
+            me: &me,
+            refusals: &[],
+            answers: &Arc::default(),
+            keepsake: &crate::view::Keepsake::default(),
+        };
         let plan = AnyMachine::new(Garbage).plan(&input, Timestamp::UNIX_EPOCH).unwrap();
         let [Step::Delete { only_if_gone, resource_version, .. }] = plan.steps.as_slice() else {
             panic!("{:?}", plan.steps)

@@ -3,7 +3,6 @@
 //!
 //! On a cluster Tekton runs them, and none of this does.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -127,12 +126,9 @@ pub(super) fn child_name(parent: &str, suffix: &str) -> String {
 }
 
 /// The labels or annotations that a run hands down to what it makes: all but what `kubectl apply` keeps for itself.
-pub(super) fn handed_down(map: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
-    let all = map
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration");
-    all.map(|(key, value)| (key.clone(), value.clone().into())).collect()
+pub(super) fn handed_down<'a>(all: impl Iterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
+    let all = all.filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration");
+    all.map(|(key, value)| (key.to_owned(), value.into())).collect()
 }
 
 /// A length of time as Go prints it: `1h0m0s`, `4s`, `500ms`.

@@ -15,6 +15,7 @@
 
 mod counts;
 mod exports;
+mod family;
 mod standing;
 
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pawl_api::deploy::execution::{DeployItemCache, ItemCounts, KIND};
 use pawl_api::deploy::{
-    ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item, installation, labels, target, types,
+    DeployItem, Execution, ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item,
+    installation, labels, target, types,
 };
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::phase::Table;
@@ -30,7 +32,7 @@ use pawl_api::meta::{Reason, names};
 use serde_json::{Value, json};
 
 use super::graph::{self, Direction, Next, Progress};
-use super::items::{self, Prepared};
+use super::items::{self, Invalid, Items};
 use super::job::{self, Begin, Jobs, Parent};
 use super::report::Report;
 use crate::apply::difference;
@@ -42,7 +44,8 @@ use crate::plan::{Adopt, Note, Part, Plan, Propagation, Refusal, Step, Waiting};
 use crate::view::{Input, View};
 
 use exports::Exported;
-use standing::{Owned, Side};
+use family::{Family, Owned};
+use standing::Side;
 
 /// Writes of one look. A plan is carried out without looking up; after so many it is time to see whether somebody has
 /// interrupted the job, and a thousand requests take about a second.
@@ -71,9 +74,9 @@ impl Default for Executions {
 #[derive(Debug)]
 pub struct Observed {
     me: Arc<Object>,
-    prepared: Arc<Prepared>,
-    /// The DeployItems it controls, in the order of their names.
-    owned: Vec<Owned>,
+    execution: Arc<Execution>,
+    /// Its items, while a job runs.
+    family: Arc<Family>,
     parent: Parent,
     /// What the items exported; looked at only when it is collected.
     exported: Vec<Exported>,
@@ -84,8 +87,19 @@ pub struct Observed {
     keeps_order: bool,
 }
 
+impl Observed {
+    /// The DeployItems it controls, in the order of their names.
+    fn owned(&self) -> &[Owned] {
+        &self.family.owned
+    }
+
+    fn items(&self) -> Result<&Items, &Invalid> {
+        self.family.items.as_ref()
+    }
+}
+
 impl Machine for Executions {
-    type Kind = Prepared;
+    type Kind = Execution;
     type Observed = Observed;
     type Status = ExecutionStatus;
 
@@ -113,8 +127,8 @@ impl Machine for Executions {
         }
     }
 
-    fn audit(&self, tell: &Teller<'_>, me: &Prepared) -> Option<Vec<Entry>> {
-        Some(audit::deploy::execution(tell, me.execution.status.as_ref()))
+    fn audit(&self, tell: &Teller<'_>, me: &Execution) -> Option<Vec<Entry>> {
+        Some(audit::deploy::execution(tell, me.status.as_ref()))
     }
 
     /// Each item is found by its name, and triggered by itself.
@@ -122,23 +136,23 @@ impl Machine for Executions {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, prepared: &Arc<Prepared>) -> Observed {
+    fn observe(&self, input: &Input<'_>, execution: &Arc<Execution>) -> Observed {
         let (view, me) = (input.view, Arc::clone(input.me));
-        let phase = prepared.execution.status.as_ref().and_then(|status| status.phase);
-        let owned = standing::owned(view, &me);
+        let phase = execution.status.as_ref().and_then(|status| status.phase);
+        let family = family::of(input, execution);
         let exported = match phase {
-            Some(ExecutionPhase::Completing) => exports::read(view, prepared, &owned),
+            Some(ExecutionPhase::Completing) => exports::read(view, &family),
             _ => Vec::new(),
         };
         Observed {
             collected: view.get(&SECRET, &exports::key(&me)),
             parent: Parent::of(view, &me, &installation::KIND),
-            prepared: Arc::clone(prepared),
+            execution: Arc::clone(execution),
             refusals: input.refusals.to_vec(),
             served: self.served,
             keeps_order: self.keeps_order,
             exported,
-            owned,
+            family,
             me,
         }
     }
@@ -153,7 +167,7 @@ impl Machine for Executions {
 }
 
 fn run(observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
-    let status = observed.prepared.execution.status.clone().unwrap_or_default();
+    let status = observed.execution.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
     if let Some(step) = job::interrupt(&observed.me, jobs) {
         return Plan::step(step);
@@ -178,7 +192,7 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
 
 /// No job runs: is one to start?
 fn begin(observed: &Observed, jobs: Jobs<'_>, now: Timestamp) -> Plan<ExecutionStatus> {
-    let status = observed.prepared.execution.status.as_ref();
+    let status = observed.execution.status.as_ref();
     let removed = status.and_then(|status| status.phase) == Some(ExecutionPhase::DeleteFailed);
     let generation = status.and_then(|status| status.observed_generation);
     match job::begin(&observed.me, &observed.parent, jobs, generation, removed) {
@@ -195,21 +209,21 @@ fn begin(observed: &Observed, jobs: Jobs<'_>, now: Timestamp) -> Plan<ExecutionS
 /// The objects are made as the spec says; what has no item any more is deleted.
 fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     report.status.observed_generation = observed.me.meta().generation;
-    let items = match &observed.prepared.items {
+    let items = match observed.items() {
         Ok(items) => items,
         Err(invalid) => return report.fails("Init", Reason::ValidationFailed, invalid.to_string()),
     };
     if let Some(refusal) = observed.refusals.first() {
         return refused(report, refusal);
     }
-    let context = observed.prepared.execution.spec.context.as_deref();
+    let context = observed.execution.spec.context.as_deref();
     let mut found: Vec<Option<&Owned>> = vec![None; items.list.len()];
     let (mut steps, mut leaving) = (Vec::new(), Vec::new());
-    for owned in &observed.owned {
-        let number = items.number(owned.object.name());
+    for owned in observed.owned() {
+        let number = owned.number;
         let replaced = number.is_some_and(|at| {
             let wanted = items.list.get(at).map(|item| item.template.type_.as_str());
-            owned.item.as_ref().is_none_or(|item| Some(item.spec.type_.as_str()) != wanted)
+            owned.item().is_none_or(|item| Some(item.spec.type_.as_str()) != wanted)
         });
         if !owned.object.is_deleting() && (number.is_none() || replaced) {
             steps.push(remove(&owned.object));
@@ -230,11 +244,14 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
                 adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
             }),
             Some(owned) if owned.object.is_deleting() => {}
-            Some(Owned { object, item: Some(typed), .. }) if typed.spec.type_ == item.template.type_ => {
-                let changes = items::update(&observed.me, context, item, object, typed);
-                steps.extend(changes.map(|patch| patch_item(object, patch, Part::Main)));
+            Some(owned) => {
+                let typed = owned.item().filter(|typed| typed.spec.type_ == item.template.type_);
+                let update = |typed: Arc<DeployItem>| {
+                    items::update(&observed.me, context, item, &owned.object, &typed)
+                };
+                let changes = typed.and_then(update);
+                steps.extend(changes.map(|patch| patch_item(&owned.object, patch, Part::Main)));
             }
-            Some(_) => {}
         }
     }
     if !steps.is_empty() {
@@ -245,7 +262,7 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
     if !leaving.is_empty() {
         return drain(observed, report, &leaving);
     }
-    let orphaned = observed.owned.iter().filter(|owned| items.number(owned.object.name()).is_none()).count();
+    let orphaned = observed.owned().iter().filter(|owned| owned.number.is_none()).count();
     report.status.deploy_item_cache = Some(DeployItemCache {
         active: whole(items.list.len()),
         orphaned: whole(orphaned),
@@ -272,7 +289,7 @@ fn drain(
     report: Report<'_, ExecutionStatus>,
     leaving: &[&Owned],
 ) -> Plan<ExecutionStatus> {
-    let side = Side::leaving(observed, leaving.iter().copied(), &report.job);
+    let side = Side::leaving(observed, leaving.iter().copied());
     let mut plan = Plan::rest();
     let ended = standing::timeouts(observed, &side, &report, &mut plan);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
@@ -290,7 +307,7 @@ fn drain(
 }
 
 fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
-    let (orphans, active) = standing::sides(observed, &report.job);
+    let (orphans, active) = standing::sides(observed);
     let mut report = report;
     let told = report.count(&[&orphans, &active]);
     let mut plan = Plan::rest();
@@ -382,7 +399,7 @@ fn waits(
 fn init_delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let without_uninstall = observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true");
     let mut steps = Vec::new();
-    for Owned { object, .. } in &observed.owned {
+    for Owned { object, .. } in observed.owned() {
         if !object.is_deleting() {
             steps.push(remove(object));
         } else if without_uninstall && object.has_finalizer(FINALIZER) {
@@ -395,21 +412,21 @@ fn init_delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan
         steps.truncate(MAX_STEPS);
         return Plan { steps, ..Plan::rest() };
     }
-    let message = format!("{} items are to be taken down", observed.owned.len());
+    let message = format!("{} items are to be taken down", observed.owned().len());
     let plan = report.moves(ExecutionPhase::Deleting, Reason::Deleting, message);
     Plan { steps, ..plan }
 }
 
 fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut report = report;
-    if observed.owned.is_empty() {
+    if observed.owned().is_empty() {
         return gone(observed);
     }
-    let side = Side::all_leaving(observed, &report.job);
+    let side = Side::all_leaving(observed);
     let told = report.count(&[&side]);
     let mut plan = Plan::rest();
     // Made by a replica that lags: it goes like the others.
-    let late = observed.owned.iter().filter(|owned| !owned.object.is_deleting());
+    let late = observed.owned().iter().filter(|owned| !owned.deleting);
     plan.steps.extend(late.map(|owned| remove(&owned.object)).take(MAX_STEPS));
     if standing::timeouts(observed, &side, &report, &mut plan) {
         return plan;
@@ -442,7 +459,7 @@ fn gone(observed: &Observed) -> Plan<ExecutionStatus> {
 /// Everything that has not finished ends here and now.
 fn interrupt(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut steps: Vec<Step> = observed
-        .owned
+        .owned()
         .iter()
         .filter_map(|owned| standing::interrupt(owned, &report.job, report.now))
         .collect();

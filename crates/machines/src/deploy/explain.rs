@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use pawl_api::deploy::{
-    DeployItem, Installation, LastError, TransitionTimes, deploy_item, execution, installation, labels,
+    DeployItem, Execution, Installation, LastError, TransitionTimes, deploy_item, execution, installation,
+    labels,
 };
 use pawl_api::meta::{Condition, Phase};
 
-use super::items::Prepared;
+use super::items;
 use super::tree::{self, Says};
 use crate::object::{Key, Object};
 use crate::story::{Happened, Story};
@@ -98,15 +99,15 @@ fn of_installation(story: &mut Story, view: &dyn View, object: &Arc<Object>) -> 
 }
 
 fn of_execution(story: &mut Story, view: &dyn View, object: &Arc<Object>) -> Option<()> {
-    let prepared = object.parse::<Prepared>().ok()?;
-    let status = prepared.execution.status.clone().unwrap_or_default();
+    let execution = object.parse::<Execution>().ok()?;
+    let (items, status) = (items::read(&execution), execution.status.clone().unwrap_or_default());
     let of =
         object.controller().map(|owner| format!(" of {} {}", owner.kind, owner.name)).unwrap_or_default();
-    let count = prepared.items.as_ref().map_or(0, |items| items.list.len());
+    let count = items.as_ref().map_or(0, |items| items.list.len());
     story.line(format_args!("Execution {}{of}: {count} items", object.name()));
     is(story, object, status.phase.map(Phase::as_str), status.last_error.as_ref());
     job(story, &Says::of(object), status.transition_times.as_ref());
-    if let Err(invalid) = &prepared.items {
+    if let Err(invalid) = &items {
         story.line(format_args!("its items cannot be used: {invalid}"));
     }
     if let Some(counts) = &status.items {
@@ -123,7 +124,7 @@ fn of_execution(story: &mut Story, view: &dyn View, object: &Arc<Object>) -> Opt
     let orphans = view.owned(&deploy_item::KIND, object.uid());
     let orphans: Vec<&str> = orphans
         .iter()
-        .filter(|item| prepared.items.as_ref().is_ok_and(|items| items.number(item.name()).is_none()))
+        .filter(|item| items.as_ref().is_ok_and(|items| items.number(item.name()).is_none()))
         .map(|item| item.label(labels::NAME).unwrap_or(item.name()))
         .take(MAX_NAMED)
         .collect();

@@ -19,9 +19,34 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     /// What an item depends on.
-    before: Vec<Vec<usize>>,
+    before: Edges,
     /// What depends on it.
-    after: Vec<Vec<usize>>,
+    after: Edges,
+}
+
+/// A list for each item, one behind another: each look goes over all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Edges {
+    /// Where each item's list ends.
+    ends: Vec<usize>,
+    lists: Vec<usize>,
+}
+
+impl Edges {
+    fn of(lists: &[Vec<usize>]) -> Self {
+        let mut end = 0;
+        let ends = lists.iter().map(|list| {
+            end += list.len();
+            end
+        });
+        Self { ends: ends.collect(), lists: lists.concat() }
+    }
+
+    fn at(&self, at: usize) -> &[usize] {
+        let end = |at: usize| self.ends.get(at).copied();
+        let start = at.checked_sub(1).and_then(end).unwrap_or_default();
+        self.lists.get(start..end(at).unwrap_or_default()).unwrap_or_default()
+    }
 }
 
 impl Graph {
@@ -39,37 +64,37 @@ impl Graph {
                 }
             }
         }
-        Self { before, after }
+        Self { before: Edges::of(&before), after: Edges::of(&after) }
     }
 
     /// The same with one more item that depends on nothing.
     #[must_use]
     pub fn with_one_more(mut self) -> Self {
-        self.before.push(Vec::new());
-        self.after.push(Vec::new());
+        for edges in [&mut self.before, &mut self.after] {
+            edges.ends.push(edges.lists.len());
+        }
         self
     }
 
     /// The same items, without an order.
     #[must_use]
     pub fn unordered(size: usize) -> Self {
-        Self { before: vec![Vec::new(); size], after: vec![Vec::new(); size] }
+        Self::of(vec![Vec::new(); size])
     }
 
     pub fn len(&self) -> usize {
-        self.before.len()
+        self.before.ends.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.before.is_empty()
+        self.len() == 0
     }
 
     fn waits_for(&self, direction: Direction, at: usize) -> &[usize] {
-        let edges = match direction {
-            Direction::Build => &self.before,
-            Direction::TakeDown => &self.after,
-        };
-        edges.get(at).map(Vec::as_slice).unwrap_or_default()
+        match direction {
+            Direction::Build => self.before.at(at),
+            Direction::TakeDown => self.after.at(at),
+        }
     }
 }
 

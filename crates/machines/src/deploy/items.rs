@@ -1,8 +1,7 @@
 //! What does an Execution's item list say: which items, in which order, as which objects, and what is wrong with it?
 //!
-//! The list is plain or, where it would be too large, base64 of the gzip of the same JSON. It is decoded, checked and
-//! numbered once per version of the Execution ([`Prepared`] is what its machine decodes objects to), so that a look at
-//! ten thousand items does not read a megabyte of JSON again.
+//! The list is plain or, where it would be too large, base64 of the gzip of the same JSON. Reading it takes as long as a
+//! hundred looks at ten thousand items, so an Execution keeps what was read from one look to the next (`execution/family.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -17,7 +16,6 @@ use pawl_api::deploy::{
     DeployItem, DeployItemSpec, DeployItemTemplate, Execution, FINALIZER, annotations, deploy_item, labels,
 };
 use pawl_api::meta::names;
-use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::graph::Graph;
@@ -34,13 +32,6 @@ const MAX_NAMED_BYTES: usize = 32 * 1024;
 
 /// How many empty names, repeated targets and the like are told.
 const MAX_TOLD: usize = 10;
-
-/// An Execution with its item list read.
-#[derive(Debug)]
-pub struct Prepared {
-    pub execution: Execution,
-    pub items: Result<Items, Invalid>,
-}
 
 /// A list without faults.
 #[derive(Debug, Default)]
@@ -76,23 +67,21 @@ impl Items {
     }
 }
 
-impl<'de> Deserialize<'de> for Prepared {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut execution = Execution::deserialize(deserializer)?;
-        let plain = std::mem::take(&mut execution.spec.deploy_items);
-        let packed = execution.spec.deploy_items_compressed.take();
-        let meta = &execution.metadata;
-        let name = meta.name.as_deref().unwrap_or_default();
-        let uid = meta.uid.as_deref().unwrap_or_default();
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let items = match packed {
-            Some(packed) if plain.is_empty() => unpack(&packed),
-            Some(_) => Err(Invalid("spec: write either deployItems or deployItemsCompressed".to_owned())),
-            None => Ok(plain),
-        };
-        let items = items.and_then(|list| prepare(list, namespace, name, uid));
-        Ok(Self { execution, items })
-    }
+/// The list of an Execution.
+///
+/// # Errors
+/// With all that is wrong with it.
+pub fn read(execution: &Execution) -> Result<Items, Invalid> {
+    let list = match &execution.spec.deploy_items_compressed {
+        Some(packed) if execution.spec.deploy_items.is_empty() => unpack(packed)?,
+        Some(_) => {
+            return Err(Invalid("spec: write either deployItems or deployItemsCompressed".to_owned()));
+        }
+        None => execution.spec.deploy_items.clone(),
+    };
+    let meta = &execution.metadata;
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    prepare(list, &text(&meta.namespace), &text(&meta.name), &text(&meta.uid))
 }
 
 /// How a list is written into an Execution's spec: plainly unless it would be too large.
@@ -331,9 +320,10 @@ mod tests {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it is written in place, as json!")]
-    fn prepared(spec: Value) -> Prepared {
-        let raw = json!({"metadata": {"name": "e", "namespace": "n", "uid": "u"}, "spec": spec});
-        Prepared::deserialize(raw).unwrap()
+    fn of(spec: Value) -> Result<Items, Invalid> {
+        let raw = json!({"apiVersion": KIND.api_version(), "kind": KIND.kind,
+            "metadata": {"name": "e", "namespace": "n", "uid": "u"}, "spec": spec});
+        read(&serde_json::from_value(raw).unwrap())
     }
 
     #[test]
@@ -344,7 +334,7 @@ mod tests {
             {"name": "c", "type": "", "target": {"name": ""}, "retries": -1},
             {"name": "d", "type": "t", "target": {"name": "t", "namespace": "other"}},
         ]});
-        let Invalid(told) = prepared(spec).items.unwrap_err();
+        let Invalid(told) = of(spec).unwrap_err();
         assert_eq!(
             told,
             "spec.deployItems[0] \"\": the name is empty; spec.deployItems[4] \"c\": the type is empty; \
@@ -355,7 +345,7 @@ mod tests {
         );
         let knot = json!({"deployItems": [{"name": "a", "type": "t", "dependsOn": ["b"]},
             {"name": "b", "type": "t", "dependsOn": ["a", "x"]}]});
-        let Invalid(told) = prepared(knot).items.unwrap_err();
+        let Invalid(told) = of(knot).unwrap_err();
         assert_eq!(told, "\"b\" depends on \"x\", which is not there; a -> b -> a is a cycle");
     }
 
@@ -371,19 +361,19 @@ mod tests {
         let packed = pack(&big).unwrap();
         let text = packed["deployItemsCompressed"].as_str().unwrap();
         assert!(text.len() < 100_000);
-        let read = prepared(Value::Object(packed.clone())).items.unwrap();
-        assert_eq!(read.list.len(), 6_000);
-        assert!(read.list.iter().enumerate().all(|(at, item)| read.number(&item.object) == Some(at)));
-        assert_eq!(read.number("somebody-elses"), None);
-        let plain = prepared(json!({"deployItems": big})).items.unwrap();
-        assert_eq!(read.hash, plain.hash);
+        let unpacked = of(Value::Object(packed.clone())).unwrap();
+        assert_eq!(unpacked.list.len(), 6_000);
+        assert!(unpacked.list.iter().enumerate().all(|(at, item)| unpacked.number(&item.object) == Some(at)));
+        assert_eq!(unpacked.number("somebody-elses"), None);
+        let plain = of(json!({"deployItems": big})).unwrap();
+        assert_eq!(unpacked.hash, plain.hash);
         assert!(pack(&big[..10]).unwrap().contains_key("deployItems"));
     }
 
     #[test]
     fn what_does_not_unpack_is_a_problem_that_is_told() {
         let check = |text: &str, expect: &str| {
-            let Invalid(told) = prepared(json!({"deployItemsCompressed": text})).items.unwrap_err();
+            let Invalid(told) = of(json!({"deployItemsCompressed": text})).unwrap_err();
             assert!(told.contains(expect), "{told}");
         };
         check("???", "not base64");
@@ -395,10 +385,9 @@ mod tests {
 
     #[test]
     fn an_object_that_is_as_it_should_be_is_not_written() {
-        let items = prepared(json!({"deployItems": [
+        let items = of(json!({"deployItems": [
             {"name": "a", "type": "t", "labels": {"x": "y"}, "config": {"k": [1]}, "timeout": "5m"},
             {"name": "b", "type": "t", "dependsOn": ["a"]}]}))
-        .items
         .unwrap();
         let raw = json!({"metadata": {"name": "e", "namespace": "n", "uid": "u"}});
         let execution = Object::new(KIND, raw).unwrap();

@@ -477,7 +477,7 @@ fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowEx
                 return timed_out(observed, report, run);
             }
             let stuck = failure_details::cannot_start(&observed.pods);
-            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp.as_ref()).min();
+            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
             match stuck {
                 Some(failure) if limit <= now => {

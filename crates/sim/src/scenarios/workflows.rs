@@ -140,7 +140,7 @@ pub(super) fn all() -> Vec<Scenario> {
                 };
                 // I5: after its limit a deletion goes on without the Job; a clock that jumps makes that pass.
                 let asked_at = ground.history.iter().rev().find_map(|happened| {
-                    let deletion = happened.object.meta().deletion_timestamp.as_ref();
+                    let deletion = happened.object.meta().deletion_timestamp;
                     deletion.filter(|_| *happened.object.kind() == WORKFLOW).map(|at| at.0)
                 });
                 let in_time = asked_at.is_some_and(|at| ground.now().duration_since(at) < LIMIT);

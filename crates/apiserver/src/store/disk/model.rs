@@ -235,12 +235,15 @@ impl Disk for Model {
             }
             state.find(path)
         })?;
-        Ok(Box::new(Open { disk: self.clone(), node }))
+        Ok(Box::new(Open { disk: self.clone(), node, at: 0 }))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Handle>> {
-        let node = self.call(|state| state.find(path))?;
-        Ok(Box::new(Open { disk: self.clone(), node }))
+        let (node, at) = self.call(|state| {
+            let node = state.find(path)?;
+            Ok((node, state.nodes[node].bytes.len()))
+        })?;
+        Ok(Box::new(Open { disk: self.clone(), node, at }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -285,21 +288,33 @@ impl Disk for Model {
 struct Open {
     disk: Model,
     node: usize,
+    /// Where the next write goes.
+    at: usize,
+}
+
+impl Open {
+    /// Writes what fits. What goes over bytes that are there needs no room.
+    fn put(&self, at: usize, bytes: &[u8]) -> io::Result<usize> {
+        self.disk.call(|state| {
+            let node = &mut state.nodes[self.node];
+            let over = node.bytes.len().saturating_sub(at).min(bytes.len());
+            let more = bytes.len() - over;
+            let fits = state.room.map_or(more, |room| room.min(more));
+            if !bytes.is_empty() && over + fits == 0 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            state.room = state.room.map(|room| room - fits);
+            node.act(Doing::Write { at, bytes: bytes[..over + fits].to_vec() });
+            Ok(over + fits)
+        })
+    }
 }
 
 impl Write for Open {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.disk.call(|state| {
-            let fits = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
-            if fits < bytes.len() && fits == 0 {
-                return Err(io::Error::from(io::ErrorKind::StorageFull));
-            }
-            state.room = state.room.map(|room| room - fits);
-            let node = &mut state.nodes[self.node];
-            let at = node.bytes.len();
-            node.act(Doing::Write { at, bytes: bytes[..fits].to_vec() });
-            Ok(fits)
-        })
+        let written = self.put(self.at, bytes)?;
+        self.at += written;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -329,5 +344,11 @@ impl Handle for Open {
             state.nodes[self.node].act(Doing::Cut(usize::try_from(len).unwrap_or(usize::MAX)));
             Ok(())
         })
+    }
+
+    fn make_room(&mut self, len: u64) -> io::Result<()> {
+        let zeros = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        let filled = self.put(self.at, &zeros)?;
+        if filled == zeros.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::StorageFull)) }
     }
 }

@@ -75,7 +75,7 @@ impl Making<'_> {
         let manifest = json!({
             "metadata": {
                 "name": name(self.me.name(), &task.name), "namespace": self.me.namespace(),
-                "labels": self.labels(node), "annotations": handed_down(self.me.meta().annotations.as_ref()),
+                "labels": self.labels(node), "annotations": handed_down(self.me.annotations()),
                 "ownerReferences": [self.me.controller_reference()],
             },
             "spec": spec,
@@ -155,7 +155,7 @@ impl Making<'_> {
     }
 
     fn labels(&self, node: &Node) -> Map<String, Value> {
-        let mut all = handed_down(self.me.meta().labels.as_ref());
+        let mut all = handed_down(self.me.labels());
         let metadata = node.task.task_spec.as_ref().and_then(|spec| spec.rest.get("metadata"));
         all.extend(metadata.and_then(|it| it.get("labels")?.as_object().cloned()).unwrap_or_default());
         let own = [

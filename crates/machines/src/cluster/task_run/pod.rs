@@ -120,7 +120,7 @@ impl Making<'_> {
         if !sidecars.is_empty() {
             spec.insert("initContainers".to_owned(), sidecars.into());
         }
-        let mut annotations = handed_down(self.me.meta().annotations.as_ref());
+        let mut annotations = handed_down(self.me.annotations());
         annotations.extend(pod.annotations);
         let order = serde_json::to_string(&self.order()).unwrap_or_default();
         annotations.insert(in_order::ANNOTATION.to_owned(), order.into());
@@ -135,7 +135,7 @@ impl Making<'_> {
     }
 
     fn labels(&self) -> Map<String, Value> {
-        let mut all = handed_down(self.me.meta().labels.as_ref());
+        let mut all = handed_down(self.me.labels());
         all.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.into());
         all.insert(labels::TASK_RUN.to_owned(), pawl_api::meta::names::label_value(self.me.name()).into());
         all.insert(labels::TASK_RUN_UID.to_owned(), self.me.uid().into());

@@ -12,10 +12,9 @@ use pawl_api::meta::Reason;
 use pawl_api::meta::reference::NamedRef;
 use serde_json::{Map, Value};
 
-use super::standing::Owned;
+use super::family::{Family, Owned};
 use super::{Observed, Report, remove};
 use crate::deploy::export_secret;
-use crate::deploy::items::Prepared;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Step};
 use crate::view::View;
@@ -34,16 +33,16 @@ pub(super) fn key(me: &Object) -> Key {
     export_secret::key(me, "exports")
 }
 
-pub(super) fn read(view: &dyn View, prepared: &Prepared, owned: &[Owned]) -> Vec<Exported> {
-    let exporting = owned.iter().filter_map(|owned| {
-        let status = owned.item.as_ref()?.status.as_ref()?;
-        Some((owned, status.export_ref.as_ref()?))
+pub(super) fn read(view: &dyn View, family: &Family) -> Vec<Exported> {
+    let exporting = family.owned.iter().filter_map(|owned| {
+        let item = owned.item()?;
+        Some((owned, item.status.as_ref()?.export_ref.clone()?))
     });
-    let read = |(owned, reference): (&Owned, &NamedRef)| {
+    let read = |(owned, reference): (&Owned, NamedRef)| {
         let key = Key::new(owned.object.namespace(), &reference.name);
         let value = view.get(&SECRET, &key).map(|secret| export_secret::read(&secret));
-        let items = prepared.items.as_ref().ok();
-        let planned = items.and_then(|items| items.list.get(items.number(owned.object.name())?));
+        let items = family.items.as_ref().ok();
+        let planned = items.and_then(|items| items.list.get(owned.number?));
         let given = planned.map(|item| item.template.name.as_str()).or(owned.object.label(labels::NAME));
         let item = given.unwrap_or(owned.object.name()).to_owned();
         Exported { item, key, value }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::deploy::{
-    DeployItem, DeployItemPhase, ExecutionStatus, PICKUP_TIMEOUT, Timeout, annotations, deploy_item,
-    execution, labels, operations, target,
+    DeployItem, ExecutionStatus, PICKUP_TIMEOUT, Timeout, annotations, deploy_item, execution, labels,
+    operations,
 };
 use pawl_api::meta::{Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use serde_json::json;
 
+use super::family::Owned;
 use super::{Observed, Report, item_status, patch_item};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::item_job::{self, Flow};
@@ -26,16 +27,6 @@ const MAX_NAMED: usize = 5;
 
 const INTERRUPTED: &str = "it was interrupted while it ran";
 
-/// A DeployItem of the Execution.
-#[derive(Debug)]
-pub(super) struct Owned {
-    pub(super) object: Arc<Object>,
-    /// `None` where it does not have the shape of its kind.
-    pub(super) item: Option<Arc<DeployItem>>,
-    /// Nobody has picked it up, and the Target it names is not there.
-    target_missing: bool,
-}
-
 /// Items that go one way together, by number.
 #[derive(Debug)]
 pub(super) struct Side<'a> {
@@ -46,53 +37,30 @@ pub(super) struct Side<'a> {
     names: Option<&'a items::Items>,
 }
 
-/// The DeployItems that this Execution controls.
-pub(super) fn owned(view: &dyn View, me: &Object) -> Vec<Owned> {
-    let objects = view.owned(&deploy_item::KIND, me.uid()).into_iter();
-    let ours = objects.filter(|object| object.controller().is_some_and(|owner| owner.uid == me.uid()));
-    let look = |object: Arc<Object>| {
-        let item = object.parse::<DeployItem>().ok();
-        let target_missing = item.as_ref().is_some_and(|item| target_missing(view, &object, item));
-        Owned { object, item, target_missing }
-    };
-    ours.map(look).collect()
-}
-
-fn target_missing(view: &dyn View, object: &Object, item: &DeployItem) -> bool {
-    let waits = item.status.as_ref().is_some_and(|status| {
-        item_job::running(Some(status)).is_some() && status.last_reconcile_time.is_none()
-    });
-    waits
-        && item.spec.target.as_ref().is_some_and(|wanted| {
-            view.get(&target::KIND, &Key::new(object.namespace(), &wanted.name)).is_none()
-        })
-}
-
 /// Orphans, and the items that are to be there.
-pub(super) fn sides<'a>(observed: &'a Observed, job: &str) -> (Side<'a>, Side<'a>) {
-    let status = observed.prepared.execution.status.as_ref();
+pub(super) fn sides(observed: &Observed) -> (Side<'_>, Side<'_>) {
+    let status = observed.execution.status.as_ref();
     match planned(observed, status) {
         Some(items) => {
             let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
             let mut orphans = Vec::new();
-            for owned in &observed.owned {
-                match items.number(owned.object.name()).and_then(|at| members.get_mut(at)) {
+            for owned in observed.owned() {
+                match owned.number.and_then(|at| members.get_mut(at)) {
                     Some(place) => *place = Some(owned),
                     None => orphans.push(owned),
                 }
             }
-            let standing = members.iter().map(|member| building(*member, job)).collect();
+            let standing = members.iter().map(|member| building(*member)).collect();
             let graph = Side::graph_planned(observed, items);
             let active = Side { graph, standing, members, names: Some(items) };
-            (Side::leaving(observed, orphans, job), active)
+            (Side::leaving(observed, orphans), active)
         }
         // The spec has changed since Init: what the objects say of themselves stands until the next job.
         None => {
             let (leaving, staying): (Vec<&Owned>, Vec<&Owned>) =
-                observed.owned.iter().partition(|owned| owned.object.is_deleting());
+                observed.owned().iter().partition(|owned| owned.deleting);
             let graph = Side::graph_of(observed, &staying);
-            let mut standing: Vec<Standing> =
-                staying.iter().map(|owned| building(Some(owned), job)).collect();
+            let mut standing: Vec<Standing> = staying.iter().map(|owned| building(Some(owned))).collect();
             let mut members: Vec<Option<&Owned>> = staying.into_iter().map(Some).collect();
             let made =
                 status.and_then(|status| status.deploy_item_cache.as_ref()).map_or(0, |cache| cache.active);
@@ -103,7 +71,7 @@ pub(super) fn sides<'a>(observed: &'a Observed, job: &str) -> (Side<'a>, Side<'a
                 graph = graph.with_one_more();
             }
             let active = Side { graph: Cow::Owned(graph), standing, members, names: None };
-            (Side::leaving(observed, leaving, job), active)
+            (Side::leaving(observed, leaving), active)
         }
     }
 }
@@ -111,38 +79,32 @@ pub(super) fn sides<'a>(observed: &'a Observed, job: &str) -> (Side<'a>, Side<'a
 /// The spec's list, if it is the one that Init wrote.
 fn planned<'a>(observed: &'a Observed, status: Option<&ExecutionStatus>) -> Option<&'a items::Items> {
     let written = status?.deploy_item_cache.as_ref()?;
-    observed.prepared.items.as_ref().ok().filter(|items| items.hash == written.hash)
+    observed.items().ok().filter(|items| items.hash == written.hash)
 }
 
 impl<'a> Side<'a> {
     /// Objects that are to go, in the order in which they say that they depend on each other.
-    pub(super) fn leaving(
-        observed: &Observed,
-        members: impl IntoIterator<Item = &'a Owned>,
-        job: &str,
-    ) -> Self {
+    pub(super) fn leaving(observed: &Observed, members: impl IntoIterator<Item = &'a Owned>) -> Self {
         let members: Vec<&Owned> = members.into_iter().collect();
         let graph = Cow::Owned(Self::graph_of(observed, &members));
-        let standing = members.iter().map(|owned| taking_down(Some(owned), job)).collect();
+        let standing = members.iter().map(|owned| taking_down(Some(owned))).collect();
         Self { graph, standing, members: members.into_iter().map(Some).collect(), names: None }
     }
 
     /// All objects there are.
-    pub(super) fn all_leaving(observed: &'a Observed, job: &str) -> Self {
-        let status = observed.prepared.execution.status.as_ref();
-        let strange = |items: &items::Items| {
-            observed.owned.iter().any(|owned| items.number(owned.object.name()).is_none())
-        };
-        let Some(items) = planned(observed, status).filter(|items| !strange(items)) else {
-            return Self::leaving(observed, &observed.owned, job);
+    pub(super) fn all_leaving(observed: &'a Observed) -> Self {
+        let status = observed.execution.status.as_ref();
+        let strange = observed.owned().iter().any(|owned| owned.number.is_none());
+        let Some(items) = planned(observed, status).filter(|_| !strange) else {
+            return Self::leaving(observed, observed.owned());
         };
         let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
-        for owned in &observed.owned {
-            if let Some(place) = items.number(owned.object.name()).and_then(|at| members.get_mut(at)) {
+        for owned in observed.owned() {
+            if let Some(place) = owned.number.and_then(|at| members.get_mut(at)) {
                 *place = Some(owned);
             }
         }
-        let standing = members.iter().map(|member| taking_down(*member, job)).collect();
+        let standing = members.iter().map(|member| taking_down(*member)).collect();
         Self { graph: Self::graph_planned(observed, items), standing, members, names: Some(items) }
     }
 
@@ -216,10 +178,11 @@ pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
     let one = |at: &usize| {
         let name = side.name(*at);
         let Some(owned) = side.owned(*at) else { return format!("{name}: its DeployItem is missing") };
-        let status = owned.item.as_ref().and_then(|item| item.status.as_ref());
+        let item = owned.item();
+        let status = item.as_ref().and_then(|item| item.status.as_ref());
         match status.and_then(|status| status.last_error.as_ref()) {
             Some(error) => format!("{name}: {}: {}", error.reason, error.message),
-            None if owned.object.is_deleting() => format!("{name}: its DeployItem is being deleted"),
+            None if owned.deleting => format!("{name}: its DeployItem is being deleted"),
             None => format!("{name}: it failed and does not say why"),
         }
     };
@@ -230,20 +193,20 @@ pub(super) fn told(side: &Side<'_>, those: &[usize]) -> String {
 }
 
 /// How an item stands that is to be there.
-fn building(owned: Option<&Owned>, job: &str) -> Standing {
-    let Some(item) = owned.and_then(|owned| owned.item.as_ref()) else { return Standing::Failed };
-    let deleting = owned.is_some_and(|owned| owned.object.is_deleting());
-    let standing = in_job(item, job);
-    // What is on its way out will not be installed any more in this job.
-    if standing == Standing::Waiting && deleting { Standing::Failed } else { standing }
+fn building(owned: Option<&Owned>) -> Standing {
+    match owned.and_then(|owned| Some((owned.stands?, owned.deleting))) {
+        // What is on its way out will not be installed any more in this job.
+        None | Some((Standing::Waiting, true)) => Standing::Failed,
+        Some((standing, _)) => standing,
+    }
 }
 
 /// How an item stands that is to go.
-fn taking_down(owned: Option<&Owned>, job: &str) -> Standing {
+fn taking_down(owned: Option<&Owned>) -> Standing {
     let Some(owned) = owned else { return Standing::Done };
-    match owned.item.as_ref().map(|item| in_job(item, job)) {
+    match owned.stands {
         // It is only about to be told that it goes; or its deployer lets it go as it is.
-        _ if !owned.object.is_deleting() => Standing::Running,
+        _ if !owned.deleting => Standing::Running,
         None => Standing::Running,
         // Finished is not gone.
         Some(Standing::Done) => Standing::Failed,
@@ -251,18 +214,8 @@ fn taking_down(owned: Option<&Owned>, job: &str) -> Standing {
     }
 }
 
-fn in_job(item: &DeployItem, job: &str) -> Standing {
-    let Some(status) = &item.status else { return Standing::Waiting };
-    match (item_job::running(Some(status)), status.phase) {
-        (Some(_), _) => Standing::Running,
-        (None, _) if status.job_id.as_deref() != Some(job) => Standing::Waiting,
-        (None, Some(DeployItemPhase::Succeeded)) => Standing::Done,
-        (None, _) => Standing::Failed,
-    }
-}
-
-/// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the others are watched. True if
-/// there were any: then nothing else is decided before that is written.
+/// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the
+/// others are watched. True if there were any: then nothing else is decided before that is written.
 pub(super) fn timeouts(
     observed: &Observed,
     side: &Side<'_>,
@@ -270,12 +223,9 @@ pub(super) fn timeouts(
     plan: &mut Plan<ExecutionStatus>,
 ) -> bool {
     let before = plan.steps.len();
-    for owned in side.members.iter().flatten() {
-        let Some(item) = &owned.item else { continue };
-        let Some(status) = item.status.as_ref().filter(|status| item_job::running(Some(status)).is_some())
-        else {
-            continue;
-        };
+    for owned in side.members.iter().flatten().filter(|owned| owned.stands == Some(Standing::Running)) {
+        let Some(item) = owned.item() else { continue };
+        let Some(status) = &item.status else { continue };
         let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
         // Whatever deploys it need not know how to stop: it is the job that ends.
         if let Some(step) = job::interrupt(&owned.object, jobs) {
@@ -283,7 +233,7 @@ pub(super) fn timeouts(
             continue;
         }
         if job::is_interrupted(&owned.object, jobs) {
-            plan.steps.extend(give_up(owned, item, Reason::Interrupted, INTERRUPTED, report.now));
+            plan.steps.extend(give_up(owned, &item, Reason::Interrupted, INTERRUPTED, report.now));
             continue;
         }
         // It waits for somebody else, or for the end of a Freeze, not for its deployer: its time begins when it may act.
@@ -304,11 +254,11 @@ pub(super) fn timeouts(
             continue;
         }
         let message = if reason == Reason::PickupTimeout {
-            not_picked_up(observed, owned, item)
+            not_picked_up(observed, owned, &item)
         } else {
             format!("it did not finish within {limit}")
         };
-        plan.steps.extend(give_up(owned, item, reason, &message, report.now));
+        plan.steps.extend(give_up(owned, &item, reason, &message, report.now));
     }
     plan.steps.len() > before
 }
@@ -322,7 +272,7 @@ fn not_picked_up(observed: &Observed, owned: &Owned, item: &DeployItem) -> Strin
         _ => "its deployer does not answer".to_owned(),
     };
     let mut message = format!("nobody picked it up within {PICKUP_TIMEOUT}: {why}");
-    if owned.object.is_deleting() {
+    if owned.deleting {
         let wish = annotations::DELETE_WITHOUT_UNINSTALL;
         message.push_str(&format!("; to remove the objects alone, annotate the root {wish}=true"));
     }
@@ -348,10 +298,10 @@ pub(super) fn trigger(owned: &Owned, job: &str, now: Timestamp) -> Step {
 
 /// Ends what has not finished in this job; what was never started says so. `None` where nothing is left to end.
 pub(super) fn interrupt(owned: &Owned, job: &str, now: Timestamp) -> Option<Step> {
-    let item = owned.item.as_ref()?;
-    match in_job(item, job) {
+    let item = owned.item()?;
+    match owned.stands? {
         Standing::Done | Standing::Failed => None,
-        Standing::Running => give_up(owned, item, Reason::Interrupted, INTERRUPTED, now),
+        Standing::Running => give_up(owned, &item, Reason::Interrupted, INTERRUPTED, now),
         Standing::Waiting => {
             let mut status = item.status.clone().unwrap_or_default();
             let flow = Flow::of(&owned.object, status.phase);

@@ -326,7 +326,7 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
                 let message = format!("the Job did not end within {:?}; it is stopped", report.timeout());
                 return stopped(report, run, Reason::ExecutionTimeout, message);
             }
-            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp.as_ref()).min();
+            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
             match following::cannot_start(&observed.pods) {
                 Some(problem) if limit <= now => stopped(report, run, Reason::KeExecutionFailed, problem),

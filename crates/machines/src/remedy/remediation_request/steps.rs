@@ -282,7 +282,7 @@ fn of_workflow(object: &Object, typed: &WorkflowExecution) -> Standing {
             if !passes.iter().any(|one| one.as_str() == reason) {
                 return failed(&reason, message, true);
             }
-            let at = status.completion_time.as_ref().or(object.meta().creation_timestamp.as_ref());
+            let at = status.completion_time.clone().or_else(|| object.meta().creation_timestamp);
             let since = at.map_or(Timestamp::UNIX_EPOCH, |at| at.0);
             let until = status.next_allowed_execution.as_ref().map(|at| at.0);
             Standing::Blocked { reason, message, since, until }
