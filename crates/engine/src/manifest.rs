@@ -58,7 +58,7 @@ fn without_managed_fields(metadata: &[u8]) -> Vec<u8> {
 }
 
 /// Items of a list do not say what they are, and some types want to know: so every text says it, first.
-fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Arc<[u8]> {
+fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Box<[u8]> {
     let said = |(name, _): &&outline::Member<'_>| {
         ["apiVersion", "kind", "metadata"].iter().any(|said| is_named(name, said))
     };
@@ -78,7 +78,7 @@ fn text(kind: &Kind, metadata: &[u8], members: &[outline::Member<'_>]) -> Arc<[u
         }
     }
     text.push(b'}');
-    text.into()
+    text.into_boxed_slice()
 }
 
 fn quoted(text: &str) -> String {

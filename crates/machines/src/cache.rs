@@ -123,13 +123,13 @@ impl Cache {
         Round { last, awake }
     }
 
-    /// Keeps another reading of the same version.
+    /// Keeps another reading of a version that is here: it stands where that one stood.
     fn exchange(&mut self, object: &Arc<Object>) {
         self.objects.replace(ByKey(Arc::clone(object)));
         self.by_uid.replace(ByUid(Arc::clone(object)));
         let spot = Spot::of(object);
         for owner in object.owners() {
-            reindex(&mut self.by_owner, &owner.uid, object);
+            reenter(&mut self.by_owner, &owner.uid, object);
             for kept in &mut self.lines {
                 let standing = kept.by_owner.get_mut(&owner.uid).and_then(|all| all.get_mut(&spot));
                 if let Some(standing) = standing {
@@ -139,7 +139,7 @@ impl Cache {
         }
         for (label, index) in &mut self.by_label {
             if let Some(value) = object.label(label) {
-                reindex(index, value, object);
+                reenter(index, value, object);
             }
         }
     }
@@ -358,18 +358,18 @@ fn enter(index: &mut Index, entry: &str, object: &Arc<Object>) {
     };
 }
 
+fn reenter(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    if let Some(objects) = index.get_mut(entry) {
+        objects.replace(ByKey(Arc::clone(object)));
+    }
+}
+
 fn unindex(index: &mut Index, entry: &str, place: &dyn Placed) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(place);
         if keys.is_empty() {
             index.remove(entry);
         }
-    }
-}
-
-fn reindex(index: &mut Index, entry: &str, object: &Arc<Object>) {
-    if let Some(objects) = index.get_mut(entry) {
-        objects.replace(ByKey(Arc::clone(object)));
     }
 }
 
@@ -492,11 +492,14 @@ mod tests {
         assert_eq!(cache.list(None).len(), 4);
     }
 
-    /// As an informer reads it.
+    /// As an informer reads it, and looked into.
     fn compact(name: &str) -> Arc<Object> {
         let manifest = pod("n", name, "o", "1").raw().clone();
-        let text = manifest.to_string().into_bytes();
-        Object::compact(POD, manifest["metadata"].to_string().as_bytes(), |_| Some(text.into())).unwrap()
+        let text = manifest.to_string().into_bytes().into_boxed_slice();
+        let metadata = manifest["metadata"].to_string();
+        let object = Object::compact(POD, metadata.as_bytes(), |_| Some(text)).unwrap();
+        let _ = object.status();
+        object
     }
 
     #[test]
@@ -505,9 +508,7 @@ mod tests {
         cache.index("app");
         cache.keep_line(ODD);
         for name in ["1", "2", "3"] {
-            let object = compact(name);
-            let _ = object.status();
-            cache.put(object);
+            cache.put(compact(name));
         }
         let everywhere = |cache: &Cache, name: &str| {
             let key = Key::new(Some("n"), name);

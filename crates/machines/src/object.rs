@@ -1,7 +1,7 @@
 //! One version of one object, as a cache holds it: untyped, with the typed form made at most once.
 //!
 //! ```text
-//!  text ──somebody asks──▶ type, status, tree are read, once each ──nobody asks any more──▶ text (`rested`)
+//!  text ──somebody asks──▶ type, status or tree are made of it, once each ──nobody asks any more──▶ text (`rested`)
 //! ```
 //! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
 //! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
@@ -95,7 +95,7 @@ pub struct Object {
     /// What else its metadata says, without the words and the time above; `None` if that is all.
     rest: Option<Box<ObjectMeta>>,
     /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
-    text: Option<Arc<[u8]>>,
+    text: Option<Box<[u8]>>,
     made: OnceLock<Box<Made>>,
 }
 
@@ -106,7 +106,7 @@ struct Made {
     /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
     status: OnceLock<Value>,
     typed: OnceLock<Typed>,
-    /// Whether somebody asked for any of these since [`Object::rested`] was asked last.
+    /// Whether somebody asked since [`Object::rested`] was asked last.
     used: AtomicBool,
 }
 
@@ -158,7 +158,7 @@ impl Object {
     pub fn compact(
         kind: impl Into<Arc<Kind>>,
         metadata: &[u8],
-        text: impl FnOnce(&str) -> Option<Arc<[u8]>>,
+        text: impl FnOnce(&str) -> Option<Box<[u8]>>,
     ) -> Result<Arc<Self>, Malformed> {
         let kind = kind.into();
         let meta = match serde_json::from_slice::<ObjectMeta>(metadata) {
@@ -173,7 +173,7 @@ impl Object {
         Self::with(kind, meta, text).map(Arc::new)
     }
 
-    fn with(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Arc<[u8]>>) -> Result<Self, Malformed> {
+    fn with(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Box<[u8]>>) -> Result<Self, Malformed> {
         let loose = Loose {
             name: meta.name.take().unwrap_or_default(),
             namespace: meta.namespace.take(),
@@ -189,6 +189,39 @@ impl Object {
         };
         let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
         Ok(Self { kind, words, created_at, rest, text, made: OnceLock::new() })
+    }
+
+    /// The same object with nothing made of it, if nobody looked into it since this was asked last. What is made of a text
+    /// takes several times as much memory, and most objects are over and looked at by nobody.
+    pub fn rested(&self) -> Rest {
+        match self.made.get() {
+            Some(made) if self.text.is_some() => {
+                if made.used.swap(false, Ordering::Relaxed) {
+                    return Rest::Awake;
+                }
+                Rest::Now(Arc::new(Self {
+                    kind: Arc::clone(&self.kind),
+                    words: self.words.clone(),
+                    created_at: self.created_at,
+                    rest: self.rest.clone(),
+                    text: self.text.clone(),
+                    made: OnceLock::new(),
+                }))
+            }
+            Some(_) | None => Rest::Rests,
+        }
+    }
+
+    /// Whether another version of the same object differs from this one in nothing but its status, as its generation and
+    /// its metadata tell.
+    pub fn differs_in_status_alone(&self, other: &Self) -> bool {
+        let (one, two) = (self.meta(), other.meta());
+        one.generation.is_some()
+            && (one.generation, &one.deletion_timestamp) == (two.generation, &two.deletion_timestamp)
+            && self.uid() == other.uid()
+            && self.labels().eq(other.labels())
+            && self.annotations().eq(other.annotations())
+            && (self.owners(), self.finalizers()) == (other.owners(), other.finalizers())
     }
 
     pub fn kind(&self) -> &Kind {
@@ -239,18 +272,6 @@ impl Object {
 
     pub fn reference(&self) -> Reference {
         Reference { kind: self.kind().clone(), key: self.key(), uid: self.uid().to_owned() }
-    }
-
-    /// Whether another version of the same object differs from this one in nothing but its status, as its generation and
-    /// its metadata tell.
-    pub fn differs_in_status_alone(&self, other: &Self) -> bool {
-        let (one, two) = (self.meta(), other.meta());
-        one.generation.is_some()
-            && (one.generation, self.uid()) == (two.generation, other.uid())
-            && self.labels().eq(other.labels())
-            && self.annotations().eq(other.annotations())
-            && (self.owners(), self.finalizers()) == (other.owners(), other.finalizers())
-            && one.deletion_timestamp == two.deletion_timestamp
     }
 
     pub fn is_deleting(&self) -> bool {
@@ -363,23 +384,6 @@ impl Object {
         made
     }
 
-    /// The same object with nothing made of it, if nobody looked into it since this was asked last. What is made takes
-    /// several times as much memory as the text, and most objects are over and looked at by nobody.
-    pub fn rested(&self) -> Rest {
-        let (Some(text), Some(made)) = (&self.text, self.made.get()) else { return Rest::Rests };
-        if made.used.swap(false, Ordering::Relaxed) {
-            return Rest::Awake;
-        }
-        Rest::Now(Arc::new(Self {
-            kind: Arc::clone(&self.kind),
-            words: self.words.clone(),
-            created_at: self.created_at,
-            rest: self.rest.clone(),
-            text: Some(Arc::clone(text)),
-            made: OnceLock::new(),
-        }))
-    }
-
     /// The tree, if somebody asked for it before.
     fn kept_raw(&self) -> Option<&Value> {
         self.made.get()?.raw.get()
@@ -438,7 +442,7 @@ mod tests {
     }
 
     fn compact(raw: &Value, whole: bool) -> Result<Arc<Object>, Malformed> {
-        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into());
+        let text = |_: &str| whole.then(|| raw.to_string().into_bytes().into_boxed_slice());
         Object::compact(CONFIG_MAP, raw["metadata"].to_string().as_bytes(), text)
     }
 
@@ -467,21 +471,48 @@ mod tests {
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
         let raw = json!({"metadata": metadata, "data": {"k": "v"}, "status": {"phase": "x"}});
         let awake = compact(&raw, true).unwrap();
+        assert!(matches!(awake.rested(), Rest::Rests), "nothing was made of it");
         let _ = (awake.parse::<ConfigMap>().unwrap(), awake.status());
-        assert!(matches!(awake.rested(), Rest::Awake), "it was just looked into");
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody has just asked");
         let _ = awake.status();
         assert!(matches!(awake.rested(), Rest::Awake), "somebody asked again");
+        let _ = awake.glance::<Value>();
         let Rest::Now(resting) = awake.rested() else { panic!("nobody asked") };
-        assert!(resting.made.get().is_none());
-        assert!(matches!(resting.rested(), Rest::Rests));
+        assert!(resting.made.get().is_none() && matches!(resting.rested(), Rest::Rests));
         assert_eq!((resting.key(), resting.label("x")), (awake.key(), Some("y")));
         assert_eq!((resting.meta(), resting.raw()), (awake.meta(), awake.raw()));
         assert_eq!((resting.status(), resting.parse::<ConfigMap>()), (awake.status(), awake.parse()));
         assert!(matches!(resting.rested(), Rest::Awake), "it was looked into again");
         // What has no text has nothing to come back from.
         for whole in [compact(&raw, false).unwrap(), Object::new(CONFIG_MAP, raw).unwrap()] {
+            let _ = (whole.raw(), whole.rested());
             assert!(matches!(whole.rested(), Rest::Rests));
         }
+    }
+
+    #[test]
+    fn a_status_alone_differs_where_generation_and_metadata_are_the_same() {
+        let object = |more: Value| {
+            let mut metadata = json!({"name": "a", "uid": "u", "generation": 1});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Object::new(CONFIG_MAP, json!({"metadata": metadata, "status": {"phase": "x"}})).unwrap()
+        };
+        let one = object(json!({"resourceVersion": "1"}));
+        assert!(one.differs_in_status_alone(&object(json!({"resourceVersion": "2"}))));
+        for more in [
+            json!({"generation": 2}),
+            json!({"uid": "v"}),
+            json!({"labels": {"a": "b"}}),
+            json!({"annotations": {"a": "b"}}),
+            json!({"finalizers": ["f"]}),
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]}),
+        ] {
+            assert!(!one.differs_in_status_alone(&object(more.clone())), "{more}");
+        }
+        // Without a generation nobody can tell.
+        let none = object(json!({"generation": null}));
+        assert!(!none.differs_in_status_alone(&none));
     }
 
     #[test]
@@ -508,31 +539,6 @@ mod tests {
         let object = compact(&raw, false).unwrap();
         assert_eq!(*object.raw(), json!({"metadata": metadata}));
         assert_eq!((object.label("x"), object.status()), (Some("y"), &Value::Null));
-    }
-
-    #[test]
-    fn a_status_alone_differs_where_generation_and_metadata_are_the_same() {
-        let object = |more: Value| {
-            let mut metadata = json!({"name": "a", "uid": "u", "generation": 1});
-            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            Object::new(CONFIG_MAP, json!({"metadata": metadata, "status": {"phase": "x"}})).unwrap()
-        };
-        let one = object(json!({"resourceVersion": "1"}));
-        assert!(one.differs_in_status_alone(&object(json!({"resourceVersion": "2"}))));
-        for more in [
-            json!({"generation": 2}),
-            json!({"uid": "v"}),
-            json!({"labels": {"a": "b"}}),
-            json!({"annotations": {"a": "b"}}),
-            json!({"finalizers": ["f"]}),
-            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
-            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]}),
-        ] {
-            assert!(!one.differs_in_status_alone(&object(more.clone())), "{more}");
-        }
-        // Without a generation nobody can tell.
-        let none = object(json!({"generation": null}));
-        assert!(!none.differs_in_status_alone(&none));
     }
 
     #[test]
