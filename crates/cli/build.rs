@@ -1,8 +1,6 @@
 //! How is the program linked? What the same code is compiled to more than once (each generic function, for each type that
 //! looks alike in memory) is kept once: a process's memory is to a good part its own text.
 
-#![expect(clippy::print_stdout, reason = "it is how one speaks to cargo")]
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
