@@ -55,10 +55,9 @@ impl Surroundings {
 
 /// What became of one socket.
 pub(crate) fn tried(socket: &std::path::Path, error: &Error) -> String {
-    match error {
-        Error::Connect { source, .. } => format!("{}: {source}", socket.display()),
-        other => format!("{}: {other}", socket.display()),
-    }
+    // A connection that is refused names the socket already.
+    let why = if let Error::Connect { source, .. } = error { source.to_string() } else { error.to_string() };
+    format!("{}: {why}", socket.display())
 }
 
 #[cfg(test)]
