@@ -264,12 +264,14 @@ impl Runner {
 
 /// The watch's side of the runner: who is there, and which task has whom.
 struct Node {
+    /// The first to be dropped: a runner that ends without a word, as in a crash, must not look like a shutdown to its tasks,
+    /// which would stop what an engine is to go on with.
+    tasks: JoinSet<()>,
     shared: Arc<Shared>,
     terms: Terms,
     pods: BTreeMap<String, Held>,
     /// Seen since the list began.
     listed: BTreeSet<String>,
-    tasks: JoinSet<()>,
     /// Whose task is which.
     owners: HashMap<tokio::task::Id, String>,
     swept: bool,

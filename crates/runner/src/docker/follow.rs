@@ -138,7 +138,7 @@ impl Follower {
 
     /// Its end is known: what is left of its output, and the code.
     async fn ended(&mut self, found: &Found) -> End {
-        while let Err(error) = self.engine.copy_output(&self.name, &mut self.log, Until::Now).await {
+        while let Err(error) = self.rest_of_output().await {
             // What was never written down cannot be had: a container without output is better than none.
             if error.is_refusal() || matches!(error, Error::Answer { .. }) {
                 tracing::warn!(%error, container = self.name, "the end of a container's output is lost");
@@ -151,6 +151,25 @@ impl Follower {
             oom_killed: found.oom_killed,
             finished_at: found.finished_at,
         }
+    }
+
+    /// What has not been heard yet; from an engine that skips lines while it is followed, all of it once more.
+    async fn rest_of_output(&mut self) -> Result<(), Error> {
+        self.engine.copy_output(&self.name, &mut self.log, Until::Now).await?;
+        if !self.engine.skips_lines() {
+            return Ok(());
+        }
+        let put_right = match self.log.anew() {
+            Ok(mut whole) => {
+                self.engine.copy_output(&self.name, &mut whole, Until::Now).await?;
+                self.log.become_whole(whole)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = put_right {
+            tracing::warn!(%error, container = self.name, "a container's log may lack lines");
+        }
+        Ok(())
     }
 
     /// Somebody removed it.

@@ -55,7 +55,7 @@ impl Surroundings {
 
 /// What became of one socket.
 pub(crate) fn tried(socket: &std::path::Path, error: &Error) -> String {
-    // It names the socket itself.
+    // A connection that is refused names the socket already.
     let why = if let Error::Connect { source, .. } = error { source.to_string() } else { error.to_string() };
     format!("{}: {why}", socket.display())
 }

@@ -3,7 +3,8 @@
 //! Lines come with the times that their keeper gave them. Each output's times never go back, so what is in the log
 //! already is all that is older than its newest line, and as many lines of that very time as the log has.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader};
 
 use jiff::Timestamp;
@@ -13,6 +14,9 @@ use super::{
     Channel, Entry, Logs, MAX_ENTRY_BYTES, Progress, Writer, entry_at, lock, part_path, parts, run_key,
 };
 
+/// Where a log is written anew; not the name of any part.
+const BESIDE: &str = ".anew";
+
 /// A log that is written from a source that can be read again.
 #[derive(Debug)]
 pub(crate) struct Resumed {
@@ -20,6 +24,8 @@ pub(crate) struct Resumed {
     stdout: Mark,
     stderr: Mark,
     lines: u64,
+    /// What was written, in one number: two logs with the same say the same.
+    said: DefaultHasher,
     /// What is to be written at once.
     pending: Vec<u8>,
     broken: bool,
@@ -69,37 +75,83 @@ impl Logs {
         let found = parts(&directory, run)?;
         let Some(part) = found.last().copied() else {
             let writer = self.writer(pod_uid, container, run)?;
-            return Ok(Resumed::new(writer, Mark::default(), Mark::default(), 0));
+            return Ok(Resumed::new(writer));
         };
-        let (mut stdout, mut stderr, mut lines, mut written) = (Mark::default(), Mark::default(), 0, 0);
+        let (progress, receiver) = watch::channel(Progress { writes: 0, closed: false });
+        let file = OpenOptions::new().append(true).open(part_path(&directory, run, part))?;
+        let live = self.live.clone();
+        lock(&live).insert(run_key(&directory, run), receiver);
+        let mut log = Resumed::new(Writer {
+            directory: directory.clone(),
+            run,
+            part,
+            file,
+            written: 0,
+            progress,
+            live,
+        });
         for number in found {
-            written = 0;
+            log.writer.written = 0;
             let mut file = BufReader::new(File::open(part_path(&directory, run, number))?);
             let mut line = Vec::new();
             while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-                written += line.len() as u64;
-                if let Some(entry) = Entry::parse(&line) {
-                    let mark = if entry.channel == b"stderr" { &mut stderr } else { &mut stdout };
-                    entry.at.parse().ok().into_iter().for_each(|at| mark.pass(at));
-                    lines += 1;
+                log.writer.written += line.len() as u64;
+                if let Some(entry) = Entry::parse(&line)
+                    && let Ok(at) = entry.at.parse()
+                {
+                    let channel = if entry.channel == b"stderr" { Channel::Stderr } else { Channel::Stdout };
+                    log.passed(channel, at, entry.whole, entry.text);
                 }
                 line.clear();
             }
         }
-        let file = OpenOptions::new().append(true).open(part_path(&directory, run, part))?;
         // What a crash tore off is said again, whole.
-        file.set_len(written)?;
-        let (progress, receiver) = watch::channel(Progress { writes: 0, closed: false });
-        lock(&self.live).insert(run_key(&directory, run), receiver);
-        let live = self.live.clone();
-        let writer = Writer { directory, run, part, file, written, progress, live };
-        Ok(Resumed::new(writer, stdout, stderr, lines))
+        log.writer.file.set_len(log.writer.written)?;
+        Ok(log)
     }
 }
 
 impl Resumed {
-    fn new(writer: Writer, stdout: Mark, stderr: Mark, lines: u64) -> Self {
-        Self { writer, stdout, stderr, lines, pending: Vec::new(), broken: false }
+    fn new(writer: Writer) -> Self {
+        let (stdout, stderr, said) = (Mark::default(), Mark::default(), DefaultHasher::new());
+        Self { writer, stdout, stderr, lines: 0, said, pending: Vec::new(), broken: false }
+    }
+
+    /// The same run's log from its beginning, beside this one.
+    pub(crate) fn anew(&self) -> io::Result<Self> {
+        let beside = Logs::new(self.writer.directory.join(BESIDE));
+        let _ = fs::remove_dir_all(&beside.directory);
+        let directory = beside.container("", "");
+        fs::create_dir_all(&directory)?;
+        beside.writer("", "", self.writer.run).map(Self::new)
+    }
+
+    /// Puts another log of the same run in the place of this one, if it says anything else. Whoever reads this one reads
+    /// on in what it was.
+    pub(crate) fn become_whole(&mut self, whole: Self) -> io::Result<()> {
+        let (directory, run) = (&self.writer.directory, self.writer.run);
+        let from = whole.writer.directory.clone();
+        let differs = self.said.finish() != whole.said.finish();
+        drop(whole);
+        if differs {
+            for part in parts(directory, run)? {
+                fs::remove_file(part_path(directory, run, part))?;
+            }
+            for part in parts(&from, run)? {
+                fs::rename(part_path(&from, run, part), part_path(directory, run, part))?;
+            }
+        }
+        fs::remove_dir_all(from)
+    }
+
+    /// One more entry is in the log.
+    fn passed(&mut self, channel: Channel, at: Timestamp, whole: bool, text: &[u8]) {
+        match channel {
+            Channel::Stdout => self.stdout.pass(at),
+            Channel::Stderr => self.stderr.pass(at),
+        }
+        self.lines += 1;
+        (channel == Channel::Stderr, whole, text).hash(&mut self.said);
     }
 
     /// The time since which the source is to be read: no output is newer in the log than the older of both.
@@ -122,9 +174,9 @@ impl Resumed {
     /// Adds a line, or a part of one without a line feed, unless it is there already. It is in the log after the next
     /// [`Self::flush`].
     pub(crate) fn add(&mut self, channel: Channel, at: Timestamp, text: &[u8], again: &mut Again) {
-        let (known, mark) = match channel {
-            Channel::Stdout => (&mut again.stdout, &mut self.stdout),
-            Channel::Stderr => (&mut again.stderr, &mut self.stderr),
+        let known = match channel {
+            Channel::Stdout => &mut again.stdout,
+            Channel::Stderr => &mut again.stderr,
         };
         let (text, whole) = match text.strip_suffix(b"\n") {
             Some(text) => (text, true),
@@ -138,10 +190,9 @@ impl Resumed {
             if known.takes(at) {
                 continue;
             }
-            let flag = if whole && next.is_none() { 'F' } else { 'P' };
-            entry_at(&mut self.pending, at, channel, flag, piece);
-            mark.pass(at);
-            self.lines += 1;
+            let ends = whole && next.is_none();
+            entry_at(&mut self.pending, at, channel, if ends { 'F' } else { 'P' }, piece);
+            self.passed(channel, at, ends, piece);
         }
     }
 
@@ -211,6 +262,23 @@ mod tests {
                 assert_eq!(found, lines.concat(), "cut at {cut} and {second}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_was_told_lines_too_few_is_put_right() {
+        use Channel::Stdout;
+        let home = tempfile::tempdir().unwrap();
+        let whole_source = [(Stdout, "01", "a\n"), (Stdout, "01", "b\n"), (Stdout, "02", "c\n")];
+        let mut log = Logs::new(home.path()).resume("pod", "main", 0).unwrap();
+        read(&mut log, &[(Stdout, "01", "a\n"), (Stdout, "02", "c\n")]);
+        for _ in 0..2 {
+            let mut anew = log.anew().unwrap();
+            read(&mut anew, &whole_source);
+            log.become_whole(anew).unwrap();
+            assert_eq!(whole(&Logs::new(home.path())).await, "a\nb\nc\n");
+        }
+        let left: Vec<_> = std::fs::read_dir(home.path().join("pod/main")).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[tokio::test]

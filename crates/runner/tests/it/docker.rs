@@ -368,7 +368,7 @@ async fn what_was_made_before_a_crash_and_never_started_is_made_anew_and_runs_on
         world.pod("p", script(&["say x"])).await;
         let pod = world.pods().get("p").await.unwrap();
         let labels = |pod: &Pod| json!({"dev.pawl.node": node, "dev.pawl.pod-uid": pod.uid(), "dev.pawl.container": "main"});
-        fake.add(&name(&pod, 0), labels(&pod));
+        fake.add(&name(&pod, 0), &labels(&pod));
         world.restart().await;
         assert_eq!(world.log(&world.over("p").await).await, "x\n");
         assert_eq!(
@@ -390,13 +390,13 @@ async fn containers_of_no_pod_are_removed_and_strangers_are_left_alone() {
     world.crash().await;
     fake.add(
         "orphan",
-        json!({"dev.pawl.node": node, "dev.pawl.pod-uid": "gone", "dev.pawl.container": "main"}),
+        &json!({"dev.pawl.node": node, "dev.pawl.pod-uid": "gone", "dev.pawl.container": "main"}),
     );
     fake.add(
         "other-pawls",
-        json!({"dev.pawl.node": "another", "dev.pawl.pod-uid": "gone", "dev.pawl.container": "main"}),
+        &json!({"dev.pawl.node": "another", "dev.pawl.pod-uid": "gone", "dev.pawl.container": "main"}),
     );
-    fake.add("strangers", json!({}));
+    fake.add("strangers", &json!({}));
     world.restart().await;
     until_left(&fake, 2).await;
     assert_eq!(fake.names(), ["other-pawls", "strangers"]);
@@ -414,6 +414,17 @@ async fn a_connection_that_breaks_loses_no_line_and_starts_nothing() {
     let pod = world.over("p").await;
     assert_eq!((terminated(&pod).exit_code, world.log(&pod).await.as_str()), (9, "one\ntwo\n"));
     assert_eq!(fake.look(|state| state.starts.len()), 1);
+    no_complaints(&fake);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_that_an_engine_skipped_are_in_the_log_in_their_places() {
+    let (world, fake) = world(Manners::Podman).await;
+    world
+        .pod("p", script(&["say one", "say fast 1", "say two", "err fast 2", "say three", "part end"]))
+        .await;
+    let pod = world.over("p").await;
+    assert_eq!(world.log(&pod).await, "one\nfast 1\ntwo\nfast 2\nthree\nend");
     no_complaints(&fake);
 }
 

@@ -27,7 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
     Docker,
-    /// Times of output are whole seconds; a name that is taken is an internal error; signals are numbers.
+    /// A follower is not told of lines that begin with `fast`; times of output are whole seconds; a name that is taken is an internal error; signals are numbers.
     Podman,
 }
 
@@ -158,7 +158,7 @@ impl FakeEngine {
     }
 
     /// A container that somebody made beside us.
-    pub(crate) fn add(&self, name: &str, labels: Value) {
+    pub(crate) fn add(&self, name: &str, labels: &Value) {
         let body = json!({"Labels": labels, "Entrypoint": ["script", "hang"], "HostConfig": {"Mounts": []}});
         Served { manners: self.manners, state: self.state.clone(), changed: self.changed.clone() }
             .make(name, body);
@@ -189,7 +189,7 @@ impl Served {
             return Ok(whole(StatusCode::OK, &self.version()));
         }
         let Some(path) = path.strip_prefix("/v1.41/").map(str::to_owned) else {
-            return Ok(self.strange(format!("path {path}")));
+            return Ok(self.strange(&format!("path {path}")));
         };
         let steps: Vec<&str> = path.split('/').collect();
         let answer = match (&parts.method, steps.as_slice()) {
@@ -227,13 +227,13 @@ impl Served {
             (&Method::DELETE, ["containers", name]) => {
                 self.only(&query, &["force", "v"]).unwrap_or_else(|| self.delete(name))
             }
-            _ => self.strange(format!("{} {path}", parts.method)),
+            _ => self.strange(&format!("{} {path}", parts.method)),
         };
         Ok(answer)
     }
 
-    fn strange(&self, what: String) -> Answer {
-        self.state.lock().unwrap().complaints.push(what.clone());
+    fn strange(&self, what: &str) -> Answer {
+        self.state.lock().unwrap().complaints.push(what.to_owned());
         refused(StatusCode::BAD_REQUEST, &format!("not known here: {what}"))
     }
 
@@ -241,7 +241,7 @@ impl Served {
     fn only(&self, query: &BTreeMap<String, String>, known: &[&str]) -> Option<Answer> {
         let given: BTreeSet<&str> = query.keys().map(String::as_str).collect();
         let known: BTreeSet<&str> = known.iter().copied().collect();
-        (given != known).then(|| self.strange(format!("parameters {given:?}")))
+        (given != known).then(|| self.strange(&format!("parameters {given:?}")))
     }
 
     fn version(&self) -> Value {
@@ -302,7 +302,7 @@ impl Served {
     fn create(&self, name: &str, body: &[u8]) -> Answer {
         let body: Value = serde_json::from_slice(body).unwrap();
         if let Some(field) = unknown(&body) {
-            return self.strange(format!("field {field}"));
+            return self.strange(&format!("field {field}"));
         }
         let taken = self.state.lock().unwrap().containers.contains_key(name);
         let image = body["Image"].as_str().unwrap().trim_start_matches("sha256:").to_owned();
@@ -497,13 +497,17 @@ impl Served {
         let since = Timestamp::from_second(query["since"].parse().unwrap()).unwrap();
         let follow = query["follow"] == "1";
         let (served, name) = (self.clone(), name.to_owned());
-        let lines = futures::stream::unfold((served, name, 0), move |(served, name, told)| async move {
+        let lines = futures::stream::unfold((served, name, 0), move |(served, name, before)| async move {
             loop {
                 let mut changed = served.changed.subscribe();
                 let next = {
                     let state = served.state.lock().unwrap();
                     let made = state.containers.get(&name)?;
-                    let later = made.log.iter().enumerate().skip(told).find(|(_, (_, at, _))| *at >= since);
+                    let lost =
+                        |text: &str| follow && served.manners == Manners::Podman && text.starts_with("fast");
+                    let told =
+                        |(_, (_, at, text)): &(usize, &(u8, Timestamp, String))| *at >= since && !lost(text);
+                    let later = made.log.iter().enumerate().skip(before).find(told);
                     // As Docker's: whoever follows is not told of a last line without an end.
                     let later = later.filter(|(_, (_, _, text))| !follow || text.ends_with('\n'));
                     let frame = later.map(|(index, line)| (index, served.frame(line)));
