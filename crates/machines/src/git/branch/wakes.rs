@@ -166,7 +166,7 @@ mod tests {
         assert!(!heard(&phase("Failed"), &[branch(SHA), new]));
         assert!(heard(&phase("Succeeded"), &[branch(SHA), workflow("x", &phase("Failed"))]));
         // Whenever something else could follow from it.
-        assert!(heard(&phase("Succeeded"), &[running.clone()]), "the Branch is not seen");
+        assert!(heard(&phase("Succeeded"), std::slice::from_ref(&running)), "the Branch is not seen");
         assert!(heard(&phase("Succeeded"), &[branch("another"), running.clone()]), "it is not evaluated");
         let left = json!({"spec": {"sha": "1".repeat(40)}, "status": {"phase": "Succeeded"}});
         assert!(heard(&left, &[branch(SHA), running.clone()]), "of a commit that the ref has left");
