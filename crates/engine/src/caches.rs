@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use pawl_api::meta::Kind;
 use pawl_machines::apply::Written;
@@ -18,6 +19,7 @@ use pawl_machines::machine::Line;
 use pawl_machines::object::{Key, Object, Spot};
 use pawl_machines::view::{Served, View, group_of};
 use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 
 use crate::expectations::shows;
 
@@ -80,7 +82,16 @@ pub struct Listed {
 #[derive(Debug, Default)]
 pub struct Caches {
     kinds: RwLock<BTreeMap<Kind, Entry>>,
+    /// Something was learnt, or looked at: after a while there is something to let rest.
+    stirred: Notify,
 }
+
+/// How long nobody has looked into an object when what was read of it is forgotten, and half of that at least: a burst of
+/// work on it is over by then.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
+/// How many objects are asked at a time whether they rest: those who want to read wait for some 50 µs.
+const AT_A_TIME: usize = 500;
 
 #[derive(Debug)]
 struct Entry {
@@ -282,7 +293,44 @@ impl Caches {
         self.read().values().flat_map(|entry| entry.cache.list(None)).filter(named).collect()
     }
 
+    /// Somebody looks at objects.
+    pub(crate) fn stir(&self) {
+        self.stirred.notify_one();
+    }
+
+    /// Lets objects rest that nobody looks into, for as long as anybody wants.
+    pub(crate) async fn let_rest(&self) {
+        loop {
+            self.stirred.notified().await;
+            loop {
+                sleep(REST_AFTER).await;
+                if !self.rest() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether some may rest later.
+    fn rest(&self) -> bool {
+        let kinds: Vec<Kind> = self.read().keys().cloned().collect();
+        let mut awake = false;
+        for kind in &kinds {
+            let mut last = None;
+            while let Some(entry) = self.write().get_mut(kind) {
+                let round = entry.cache.rest(last.as_ref(), AT_A_TIME);
+                awake |= round.awake;
+                last = round.last;
+                if last.is_none() {
+                    break;
+                }
+            }
+        }
+        awake
+    }
+
     fn learn(&self, kind: &Kind, scope: &Scope, change: impl FnOnce(&mut Cache, &mut Watched)) {
+        self.stir();
         let mut kinds = self.write();
         let Some(entry) = kinds.get_mut(kind) else { return };
         if let Some(watched) = entry.watches.get_mut(scope) {
@@ -384,6 +432,10 @@ impl View for Caches {
 
     fn first_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str) -> Option<Arc<Object>> {
         self.read().get(kind)?.cache.first_in_line(line, owner_uid).cloned()
+    }
+
+    fn in_line(&self, kind: &Kind, line: &Line, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.read().get(kind).map(|entry| entry.cache.in_line(line, owner_uid)).unwrap_or_default()
     }
 
     fn count_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {

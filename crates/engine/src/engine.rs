@@ -163,6 +163,8 @@ impl Engine {
             helpers.spawn(Arc::clone(core).follow_every_kind(Arc::clone(settings)));
         }
         helpers.spawn(Arc::clone(core).write_events());
+        let caches = Arc::clone(&core.caches);
+        helpers.spawn(async move { caches.let_rest().await });
         let (leads, leading) = watch::channel(settings.election.is_none());
         let (stop, stopping) = watch::channel(false);
         // In a set of its own: if this future is dropped, the lease is no longer renewed either.

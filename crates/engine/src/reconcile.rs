@@ -108,6 +108,7 @@ impl Core {
         let span = report::span(machine.name(), work, known.as_deref());
         async {
             let started = Instant::now();
+            self.caches.stir();
             let mut look = self.begin(work, *resync);
             let result = self.decide_and_apply(&machine, work, &mut look, &mut slot).await;
             let took = started.elapsed();

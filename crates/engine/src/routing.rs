@@ -116,6 +116,9 @@ impl Router {
                 if watch.kind != *newest.kind() && watch.kind != EVERY {
                     continue;
                 }
+                if !watch.heeds_status && in_status_alone(change) {
+                    continue;
+                }
                 for version in [&change.before, &change.after].into_iter().flatten() {
                     for key in concerned(machine, watch, primary, version, view) {
                         wake(primary, key);
@@ -147,6 +150,11 @@ impl Router {
             primary.into_iter().chain(watches)
         })
     }
+}
+
+fn in_status_alone(change: &Change) -> bool {
+    let versions = change.before.as_ref().zip(change.after.as_ref());
+    versions.is_some_and(|(before, after)| before.differs_in_status_alone(after))
 }
 
 /// A kind that a machine names, and how it looks at it.
@@ -320,6 +328,29 @@ mod tests {
         let change = Change { before: None, after: Some(object(&POD, "p", &json!({}))) };
         let watches = vec![Watch::other(POD, |_, _| panic!("told to"))];
         assert!(woken(Primary::One(JOB), watches, &World::default(), &change).is_empty());
+    }
+
+    #[test]
+    fn a_change_of_a_status_alone_wakes_only_who_heeds_it() {
+        let version = |labels: Value| {
+            object(
+                &POD,
+                "p",
+                &json!({"generation": 1, "labels": labels, "ownerReferences": owned_by("Job", "batch/v1", "j")["ownerReferences"]}),
+            )
+        };
+        let change = |after: Value| Change { before: Some(version(json!({}))), after: Some(version(after)) };
+        let (same, other) = (change(json!({})), change(json!({"a": "b"})));
+        let wakes = |watch: Watch, change: &Change| {
+            !woken(Primary::One(JOB), vec![watch], &World::default(), change).is_empty()
+        };
+        assert!(wakes(Watch::owned(POD), &same) && wakes(Watch::owned(POD), &other));
+        assert!(!wakes(Watch::owned(POD).but_for_status(), &same));
+        assert!(wakes(Watch::owned(POD).but_for_status(), &other));
+        let made = Change { before: None, ..change(json!({})) };
+        let gone = Change { after: None, ..change(json!({})) };
+        assert!(wakes(Watch::owned(POD).but_for_status(), &made));
+        assert!(wakes(Watch::owned(POD).but_for_status(), &gone));
     }
 
     #[test]

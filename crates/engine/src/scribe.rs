@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  note, may be told together ──▶ gathered for a moment ──▶ of one object: an Event about that object
-//!                                                       └─▶ of several: one Event about what they have in common
+//!                                     ▲                 └─▶ of several: one Event about what they have in common
+//!                                     └── the same is said again: the next moment is twice as long
 //! ```
 //! A push that makes twenty Jobs is one thing that happened. Events are for people and the work does not wait for them:
 //! what was gathered when a process dies is in its log, and in the status of the objects.
@@ -16,7 +17,7 @@ use pawl_machines::apply;
 use pawl_machines::object::Reference;
 use pawl_machines::plan::{Note, Severity};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::engine::Core;
 use crate::metrics::{MachineLabels, RequestLabels};
@@ -24,14 +25,38 @@ use crate::metrics::{MachineLabels, RequestLabels};
 /// How long notes are gathered: a commit's Jobs are made within this, and nobody reads faster.
 const GATHER: Duration = Duration::from_secs(1);
 
+/// What is said on and on is told twice as late each time, but never later than this: whoever watches a long queue drain
+/// still sees it move.
+const SELDOM: Duration = Duration::from_secs(8);
+
 /// How long the last ones may take when the loop stops.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Notes that wait to be told.
 #[derive(Debug, Default)]
 pub(crate) struct Scribe {
-    gathered: Mutex<BTreeMap<Said, Vec<Reference>>>,
+    heard: Mutex<Heard>,
     some: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    gathered: BTreeMap<Said, Gathered>,
+    /// What was told a short while ago.
+    paces: BTreeMap<Said, Pace>,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    by: Vec<Reference>,
+    due: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    told: Instant,
+    /// How long what is said next is gathered, from when it was told last.
+    next: Duration,
 }
 
 /// What several may have to say, and of what.
@@ -48,16 +73,48 @@ struct Said {
 
 impl Scribe {
     pub(crate) fn gather(&self, machine: &'static str, about: &Reference, note: Note) {
+        if self.lock().take(machine, about, note, Instant::now()) {
+            self.some.notify_one();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Heard {
+    /// Whether it is something that nobody else has said yet.
+    fn take(&mut self, machine: &'static str, about: &Reference, note: Note, now: Instant) -> bool {
         let Note { severity, reason, message, once, together } = note;
         let warning = severity == Severity::Warning;
         let of = together.unwrap_or_else(|| about.clone());
         let said = Said { of, machine, warning, reason, message, once };
-        self.lock().entry(said).or_default().push(about.clone());
-        self.some.notify_one();
+        if let Some(gathered) = self.gathered.get_mut(&said) {
+            gathered.by.push(about.clone());
+            return false;
+        }
+        let paced = self.paces.get(&said).map(|pace| pace.told + pace.next);
+        let due = paced.map_or(now + GATHER, |paced| paced.max(now + GATHER));
+        self.gathered.insert(said, Gathered { by: vec![about.clone()], due });
+        true
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Said, Vec<Reference>>> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is to be told now.
+    fn due(&mut self, now: Instant) -> Vec<(Said, Vec<Reference>)> {
+        let due: Vec<(Said, Gathered)> =
+            self.gathered.extract_if(.., |_, gathered| gathered.due <= now).collect();
+        for (said, _) in &due {
+            let next = self.paces.get(said).map_or(GATHER, |pace| pace.next) * 2;
+            self.paces.insert(said.clone(), Pace { told: now, next: next.min(SELDOM) });
+        }
+        // Who was silent for as long is told of at once again.
+        self.paces.retain(|_, pace| now < pace.told + pace.next);
+        due.into_iter().map(|(said, gathered)| (said, gathered.by)).collect()
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.gathered.values().map(|gathered| gathered.due).min()
     }
 }
 
@@ -85,16 +142,32 @@ impl Core {
     /// Tells what was gathered, for as long as the loop runs.
     pub(crate) async fn write_events(self: Arc<Self>) {
         loop {
-            self.scribe.some.notified().await;
-            sleep(GATHER).await;
-            self.tell_all().await;
+            let next = self.scribe.lock().next();
+            let due = async {
+                match next {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = due => {
+                    let due = self.scribe.lock().due(Instant::now());
+                    self.tell_people(due).await;
+                }
+                () = self.scribe.some.notified() => {}
+            }
         }
     }
 
-    /// Tells what there is now.
+    /// Tells all there is, due or not.
     pub(crate) async fn tell_all(&self) {
-        let gathered = std::mem::take(&mut *self.scribe.lock());
-        for (said, by) in gathered {
+        let gathered = std::mem::take(&mut self.scribe.lock().gathered);
+        self.tell_people(gathered.into_iter().map(|(said, gathered)| (said, gathered.by)).collect()).await;
+    }
+
+    async fn tell_people(&self, all: Vec<(Said, Vec<Reference>)>) {
+        for (said, by) in all {
             let machine = said.machine;
             let (about, note) = said.told(by);
             // Whoever no longer leads says nothing more.
@@ -126,33 +199,63 @@ mod tests {
         Reference { kind, key: Key::new(Some("n"), name), uid: format!("uid-{name}") }
     }
 
-    fn told(names: &[&str]) -> Vec<(String, String)> {
-        let scribe = Scribe::default();
-        for name in names {
-            let note =
-                Note::normal("JobCreated", "Created Job for Workflow").together(reference("Branch", "b"));
-            scribe.gather("workflow", &reference("Workflow", name), note);
-        }
-        let gathered = std::mem::take(&mut *scribe.lock());
-        let told = gathered.into_iter().map(|(said, by)| said.told(by));
+    fn created() -> Note {
+        Note::normal("JobCreated", "Created Job for Workflow").together(reference("Branch", "b"))
+    }
+
+    fn told(heard: &mut Heard, now: Instant) -> Vec<(String, String)> {
+        let told = heard.due(now).into_iter().map(|(said, by)| said.told(by));
         told.map(|(about, note)| (about.key.name, note.message)).collect()
+    }
+
+    fn told_at_once(names: &[&str]) -> Vec<(String, String)> {
+        let (mut heard, now) = (Heard::default(), Instant::now());
+        for name in names {
+            heard.take("workflow", &reference("Workflow", name), created(), now);
+        }
+        told(&mut heard, now + GATHER)
     }
 
     #[test]
     fn what_one_says_is_told_of_it_and_what_many_say_of_what_they_have_in_common() {
-        assert_eq!(told(&["w"]), [("w".into(), "Created Job for Workflow".into())]);
-        assert_eq!(told(&["x", "w", "x"]), [("b".into(), "Created Job for Workflow: w, x (2)".into())]);
+        assert_eq!(told_at_once(&["w"]), [("w".into(), "Created Job for Workflow".into())]);
+        assert_eq!(
+            told_at_once(&["x", "w", "x"]),
+            [("b".into(), "Created Job for Workflow: w, x (2)".into())]
+        );
+    }
+
+    #[test]
+    fn what_is_said_on_and_on_is_told_ever_more_seldom_and_after_a_silence_soon_again() {
+        let (mut heard, start) = (Heard::default(), Instant::now());
+        let mut told_after = Vec::new();
+        // A Job every tenth of a second for half a minute, and one a minute later; what is due is told then.
+        for tick in (0..300).chain([900]) {
+            let now = start + Duration::from_millis(100 * tick);
+            heard.take("workflow", &reference("Workflow", &tick.to_string()), created(), now);
+            if !told(&mut heard, now).is_empty() {
+                told_after.push(tick / 10);
+            }
+        }
+        assert_eq!(told_after, [1, 3, 7, 15, 23, 90]);
+        assert_eq!(heard.gathered.len(), 0);
+        let now = start + Duration::from_secs(200);
+        heard.take("workflow", &reference("Workflow", "w"), created(), now);
+        assert!(told(&mut heard, now).is_empty());
+        assert_eq!(told(&mut heard, now + GATHER).len(), 1, "as soon as the first time");
+        told(&mut heard, now + SELDOM * 2);
+        assert!(heard.paces.is_empty(), "what is not said any more is forgotten");
     }
 
     #[test]
     fn the_same_words_on_another_occasion_are_told_again() {
-        let scribe = Scribe::default();
+        let (mut heard, now) = (Heard::default(), Instant::now());
         for (job, name) in [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")] {
             let note = Note::normal("PickedUp", "picked up").once(job).together(reference("Execution", "e"));
-            scribe.gather("deploy-item", &reference("DeployItem", name), note);
+            heard.take("deploy-item", &reference("DeployItem", name), note, now);
         }
-        let gathered = std::mem::take(&mut *scribe.lock());
-        let told: Vec<(Reference, Note)> = gathered.into_iter().map(|(said, by)| said.told(by)).collect();
+        let told: Vec<(Reference, Note)> =
+            heard.due(now + GATHER).into_iter().map(|(said, by)| said.told(by)).collect();
         let onces: Vec<(&str, &str)> =
             told.iter().map(|(about, note)| (about.key.name.as_str(), note.once.as_str())).collect();
         assert_eq!(onces, [("e", "1"), ("e", "2")]);

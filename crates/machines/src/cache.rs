@@ -14,7 +14,7 @@ use pawl_api::meta::Kind;
 use serde_json::Value;
 
 use crate::machine::Line;
-use crate::object::{Key, Malformed, Object, Spot};
+use crate::object::{Key, Malformed, Object, Rest, Spot};
 use crate::view::{Served, View, group_of};
 
 /// The objects of one kind.
@@ -25,6 +25,15 @@ pub struct Cache {
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
+}
+
+/// What letting some of a cache rest came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The last that was asked; `None`: there are no more.
+    pub last: Option<Key>,
+    /// Some were looked into a short while ago: they are to be asked again.
+    pub awake: bool,
 }
 
 /// Who stands in a line, by owner.
@@ -97,6 +106,44 @@ impl Cache {
         before
     }
 
+    /// Lets those rest that nobody has looked into since this was asked last: of the next so many after a key.
+    pub fn rest(&mut self, after: Option<&Key>, at_most: usize) -> Round {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key as &dyn Placed));
+        let (mut last, mut awake, mut resting) = (None, false, Vec::new());
+        for ByKey(object) in self.objects.range::<dyn Placed, _>((from, Bound::Unbounded)).take(at_most) {
+            match object.rested() {
+                Rest::Rests => {}
+                Rest::Awake => awake = true,
+                Rest::Now(rested) => resting.push(rested),
+            }
+            last = Some(object);
+        }
+        let last = last.map(|object| object.key());
+        resting.iter().for_each(|object| self.exchange(object));
+        Round { last, awake }
+    }
+
+    /// Keeps another reading of a version that is here: it stands where that one stood.
+    fn exchange(&mut self, object: &Arc<Object>) {
+        self.objects.replace(ByKey(Arc::clone(object)));
+        self.by_uid.replace(ByUid(Arc::clone(object)));
+        let spot = Spot::of(object);
+        for owner in object.owners() {
+            reenter(&mut self.by_owner, &owner.uid, object);
+            for kept in &mut self.lines {
+                let standing = kept.by_owner.get_mut(&owner.uid).and_then(|all| all.get_mut(&spot));
+                if let Some(standing) = standing {
+                    *standing = Arc::clone(object);
+                }
+            }
+        }
+        for (label, index) in &mut self.by_label {
+            if let Some(value) = object.label(label) {
+                reenter(index, value, object);
+            }
+        }
+    }
+
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         self.take(key)
     }
@@ -161,6 +208,10 @@ impl Cache {
     /// The first of an owner's objects in a line; `None` also where the line is not kept.
     pub fn first_in_line(&self, line: &Line, owner_uid: &str) -> Option<&Arc<Object>> {
         self.line(line, owner_uid)?.values().next()
+    }
+
+    pub fn in_line(&self, line: &Line, owner_uid: &str) -> Vec<Arc<Object>> {
+        self.line(line, owner_uid).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     pub fn count_in_line(&self, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
@@ -307,6 +358,12 @@ fn enter(index: &mut Index, entry: &str, object: &Arc<Object>) {
     };
 }
 
+fn reenter(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    if let Some(objects) = index.get_mut(entry) {
+        objects.replace(ByKey(Arc::clone(object)));
+    }
+}
+
 fn unindex(index: &mut Index, entry: &str, place: &dyn Placed) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(place);
@@ -435,6 +492,51 @@ mod tests {
         assert_eq!(cache.list(None).len(), 4);
     }
 
+    /// As an informer reads it, and looked into.
+    fn compact(name: &str) -> Arc<Object> {
+        let manifest = pod("n", name, "o", "1").raw().clone();
+        let text = manifest.to_string().into_bytes().into_boxed_slice();
+        let metadata = manifest["metadata"].to_string();
+        let object = Object::compact(POD, metadata.as_bytes(), |_| Some(text)).unwrap();
+        let _ = object.status();
+        object
+    }
+
+    #[test]
+    fn whoever_rests_is_exchanged_wherever_it_is_found_and_whoever_is_looked_at_is_not() {
+        let mut cache = Cache::default();
+        cache.index("app");
+        cache.keep_line(ODD);
+        for name in ["1", "2", "3"] {
+            cache.put(compact(name));
+        }
+        let everywhere = |cache: &Cache, name: &str| {
+            let key = Key::new(Some("n"), name);
+            let uid = format!("uid-{name}");
+            let is_it = |one: &Arc<Object>| Arc::ptr_eq(one, cache.get(&key).unwrap());
+            [cache.owned("o"), cache.labelled("app", "1"), cache.in_line(&ODD, "o"), cache.list(None)]
+                .iter()
+                .all(|found| found.len() == 3 && found.iter().any(is_it))
+                && is_it(cache.by_uid(&uid).unwrap())
+        };
+        let before = cache.list(None);
+        let first = cache.rest(None, 2);
+        assert_eq!(first, Round { last: Some(Key::new(Some("n"), "2")), awake: true });
+        let second = cache.rest(first.last.as_ref(), 2);
+        assert_eq!(second, Round { last: Some(Key::new(Some("n"), "3")), awake: true });
+        assert_eq!(cache.rest(second.last.as_ref(), 2), Round { last: None, awake: false });
+        let _ = before[1].status();
+        assert!(cache.rest(None, 9).awake, "one of them was looked at");
+        let after = cache.list(None);
+        let same: Vec<bool> = before.iter().zip(&after).map(|(one, two)| Arc::ptr_eq(one, two)).collect();
+        assert_eq!(same, [false, true, false]);
+        assert!(["1", "2", "3"].iter().all(|name| everywhere(&cache, name)));
+        // What rests is replaced and removed as anything else.
+        cache.put(compact("1"));
+        cache.remove(&Key::new(Some("n"), "3"));
+        assert_eq!((cache.owned("o").len(), cache.in_line(&ODD, "o").len()), (2, 2));
+    }
+
     proptest! {
         #[test]
         fn indexes_agree_with_a_scan_after_any_history(
@@ -459,6 +561,7 @@ mod tests {
                 prop_assert_eq!(names(&cache.owned(value)), by_owner);
                 let line = scan(&|object| object.owners()[0].uid == value && object.label("app") == Some("1"));
                 prop_assert_eq!(cache.count_in_line(&ODD, value, None), line.len());
+                prop_assert_eq!(&names(&cache.in_line(&ODD, value)), &line);
                 let first = cache.first_in_line(&ODD, value).map(|object| object.key().to_string());
                 prop_assert_eq!(first.as_ref(), line.first());
                 if let Some(last) = line.last().and_then(|_| cache.owned(value).into_iter().rfind(|one| (ODD.stands)(one))) {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use pawl_api::git::workflow::WAITS_FOR;
 use pawl_api::meta::{Kind, Target};
 use pawl_api::pawl::labels;
 use pawl_api::tekton::PIPELINE_RUN;
@@ -77,6 +78,26 @@ pub enum Claim {
     Busy { target: Target, holder: String, give_back: Vec<Step> },
 }
 
+/// Whether a unit may act on its targets now.
+#[derive(Debug)]
+pub enum Turn {
+    Yes,
+    /// After these steps, if they all succeed.
+    Take(Vec<Step>),
+    No(Box<Taken>),
+}
+
+/// Somebody else holds a target.
+#[derive(Debug)]
+pub struct Taken {
+    pub target: Target,
+    pub holder: String,
+    /// What was taken of the others, given back.
+    pub give_back: Vec<Step>,
+    /// Makes the unit findable for whoever frees the target, where nothing else would lead there.
+    pub find_me: Option<Step>,
+}
+
 /// What became of a unit or a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -126,6 +147,17 @@ pub fn read_object(lease: &Object) -> Lock {
 pub fn held_by(view: &dyn View, uid: &str) -> Vec<Arc<Object>> {
     let named = view.labelled(&LEASE, UNIT, uid).into_iter();
     named.filter(|lease| matches!(read(Some(lease)), Lock::Held(holder) if holder.unit.uid == uid)).collect()
+}
+
+/// Makes a unit findable for whoever frees a target; `None` where it is so already.
+pub fn find_me(me: &Object, target: &Target) -> Option<Step> {
+    let hash = target.short_hash();
+    (me.label(WAITS_FOR) != Some(&hash)).then(|| Step::Patch {
+        target: me.reference(),
+        resource_version: None,
+        patch: json!({"metadata": {"labels": {WAITS_FOR: hash}}}),
+        part: Part::Main,
+    })
 }
 
 /// The hash of the target that a Lease locks; `None` for Leases that are no locks.

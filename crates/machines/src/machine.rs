@@ -153,6 +153,8 @@ pub struct Watch {
     pub labels: &'static [&'static str],
     /// Lines in which they stand.
     pub lines: &'static [Line],
+    /// Whether what its status says concerns anybody.
+    pub heeds_status: bool,
 }
 
 /// Objects of a kind that wait for their turn, those of each owner in the order of [`crate::object::Spot`]. Caches keep
@@ -175,17 +177,38 @@ impl Eq for Line {}
 impl Watch {
     /// Children: a change wakes the controller that owns the object.
     pub fn owned(kind: Kind) -> Self {
-        Self { kind, depth: Depth::Full, wakes: Wakes::Controller, labels: &[], lines: &[] }
+        Self {
+            kind,
+            depth: Depth::Full,
+            wakes: Wakes::Controller,
+            labels: &[],
+            lines: &[],
+            heeds_status: true,
+        }
     }
 
     /// Anything else: `wakes` says whom a change concerns.
     pub fn other(kind: Kind, wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self { kind, depth: Depth::Full, wakes: Wakes::By(wakes), labels: &[], lines: &[] }
+        Self {
+            kind,
+            depth: Depth::Full,
+            wakes: Wakes::By(wakes),
+            labels: &[],
+            lines: &[],
+            heeds_status: true,
+        }
     }
 
     /// Every object of every kind, as metadata (a namespace goes when all that was in it is gone).
     pub fn every(wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self { kind: EVERY, depth: Depth::Metadata, wakes: Wakes::By(wakes), labels: &[], lines: &[] }
+        Self {
+            kind: EVERY,
+            depth: Depth::Metadata,
+            wakes: Wakes::By(wakes),
+            labels: &[],
+            lines: &[],
+            heeds_status: true,
+        }
     }
 
     #[must_use]
@@ -198,6 +221,13 @@ impl Watch {
     #[must_use]
     pub fn named(mut self, name: &'static str) -> Self {
         self.depth = Depth::Named(name);
+        self
+    }
+
+    /// A change of its status alone wakes nobody: for objects that are told of often and of which only the rest is read.
+    #[must_use]
+    pub fn but_for_status(mut self) -> Self {
+        self.heeds_status = false;
         self
     }
 

@@ -1,5 +1,8 @@
 //! One version of one object, as a cache holds it: untyped, with the typed form made at most once.
 //!
+//! ```text
+//!  text ──somebody asks──▶ type, status or tree are made of it, once each ──nobody asks any more──▶ text (`rested`)
+//! ```
 //! The loop moves objects around without knowing their types; a machine asks for the type it understands. An
 //! object that does not have the shape of its type is a fact to decide on, not an error that stops a watch.
 
@@ -7,6 +10,7 @@ mod words;
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
@@ -102,6 +106,19 @@ struct Made {
     /// Of the text, the part that every decision compares with; the rest is seldom asked for as a tree.
     status: OnceLock<Value>,
     typed: OnceLock<Typed>,
+    /// Whether somebody asked since [`Object::rested`] was asked last.
+    used: AtomicBool,
+}
+
+/// What can be done to save memory on an object.
+#[derive(Debug)]
+pub enum Rest {
+    /// Nothing: no more of it is kept than there must be.
+    Rests,
+    /// Somebody looked into it a short while ago.
+    Awake,
+    /// To keep this one in its place.
+    Now(Arc<Object>),
 }
 
 /// Of an object's metadata, what counts and when.
@@ -172,6 +189,39 @@ impl Object {
         };
         let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
         Ok(Self { kind, words, created_at, rest, text, made: OnceLock::new() })
+    }
+
+    /// The same object with nothing made of it, if nobody looked into it since this was asked last. What is made of a text
+    /// takes several times as much memory, and most objects are over and looked at by nobody.
+    pub fn rested(&self) -> Rest {
+        match self.made.get() {
+            Some(made) if self.text.is_some() => {
+                if made.used.swap(false, Ordering::Relaxed) {
+                    return Rest::Awake;
+                }
+                Rest::Now(Arc::new(Self {
+                    kind: Arc::clone(&self.kind),
+                    words: self.words.clone(),
+                    created_at: self.created_at,
+                    rest: self.rest.clone(),
+                    text: self.text.clone(),
+                    made: OnceLock::new(),
+                }))
+            }
+            Some(_) | None => Rest::Rests,
+        }
+    }
+
+    /// Whether another version of the same object differs from this one in nothing but its status, as its generation and
+    /// its metadata tell.
+    pub fn differs_in_status_alone(&self, other: &Self) -> bool {
+        let (one, two) = (self.meta(), other.meta());
+        one.generation.is_some()
+            && (one.generation, &one.deletion_timestamp) == (two.generation, &two.deletion_timestamp)
+            && self.uid() == other.uid()
+            && self.labels().eq(other.labels())
+            && self.annotations().eq(other.annotations())
+            && (self.owners(), self.finalizers()) == (other.owners(), other.finalizers())
     }
 
     pub fn kind(&self) -> &Kind {
@@ -328,7 +378,10 @@ impl Object {
     }
 
     fn made(&self) -> &Made {
-        self.made.get_or_init(Box::default)
+        let made = self.made.get_or_init(Box::default);
+        // Only a hint: nothing else is ordered by it.
+        made.used.store(true, Ordering::Relaxed);
+        made
     }
 
     /// The tree, if somebody asked for it before.
@@ -411,6 +464,55 @@ mod tests {
             assert_eq!(compact(&raw, true).unwrap_err(), malformed);
         }
         assert!(Object::compact(CONFIG_MAP, b"{\"name\":", |_| None).is_err());
+    }
+
+    #[test]
+    fn an_object_that_nobody_looks_into_keeps_its_text_alone_and_says_the_same() {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}});
+        let raw = json!({"metadata": metadata, "data": {"k": "v"}, "status": {"phase": "x"}});
+        let awake = compact(&raw, true).unwrap();
+        assert!(matches!(awake.rested(), Rest::Rests), "nothing was made of it");
+        let _ = (awake.parse::<ConfigMap>().unwrap(), awake.status());
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody has just asked");
+        let _ = awake.status();
+        assert!(matches!(awake.rested(), Rest::Awake), "somebody asked again");
+        let _ = awake.glance::<Value>();
+        let Rest::Now(resting) = awake.rested() else { panic!("nobody asked") };
+        assert!(resting.made.get().is_none() && matches!(resting.rested(), Rest::Rests));
+        assert_eq!((resting.key(), resting.label("x")), (awake.key(), Some("y")));
+        assert_eq!((resting.meta(), resting.raw()), (awake.meta(), awake.raw()));
+        assert_eq!((resting.status(), resting.parse::<ConfigMap>()), (awake.status(), awake.parse()));
+        assert!(matches!(resting.rested(), Rest::Awake), "it was looked into again");
+        // What has no text has nothing to come back from.
+        for whole in [compact(&raw, false).unwrap(), Object::new(CONFIG_MAP, raw).unwrap()] {
+            let _ = (whole.raw(), whole.rested());
+            assert!(matches!(whole.rested(), Rest::Rests));
+        }
+    }
+
+    #[test]
+    fn a_status_alone_differs_where_generation_and_metadata_are_the_same() {
+        let object = |more: Value| {
+            let mut metadata = json!({"name": "a", "uid": "u", "generation": 1});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Object::new(CONFIG_MAP, json!({"metadata": metadata, "status": {"phase": "x"}})).unwrap()
+        };
+        let one = object(json!({"resourceVersion": "1"}));
+        assert!(one.differs_in_status_alone(&object(json!({"resourceVersion": "2"}))));
+        for more in [
+            json!({"generation": 2}),
+            json!({"uid": "v"}),
+            json!({"labels": {"a": "b"}}),
+            json!({"annotations": {"a": "b"}}),
+            json!({"finalizers": ["f"]}),
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]}),
+        ] {
+            assert!(!one.differs_in_status_alone(&object(more.clone())), "{more}");
+        }
+        // Without a generation nobody can tell.
+        let none = object(json!({"generation": null}));
+        assert!(!none.differs_in_status_alone(&none));
     }
 
     #[test]

@@ -63,6 +63,14 @@ pub trait View {
         standing.min_by_key(|object| Spot::of(object))
     }
 
+    /// All of them that stand in it, in their order.
+    fn in_line(&self, kind: &Kind, line: &Line, owner_uid: &str) -> Vec<Arc<Object>> {
+        let mut standing = self.owned(kind, owner_uid);
+        standing.retain(|object| (line.stands)(object));
+        standing.sort_by_key(|object| Spot::of(object));
+        standing
+    }
+
     /// How many of them stand in it: before this spot, or all of them.
     fn count_in_line(&self, kind: &Kind, line: &Line, owner_uid: &str, before: Option<&Spot>) -> usize {
         let standing = self.owned(kind, owner_uid).into_iter().filter(|object| (line.stands)(object));

@@ -27,7 +27,7 @@ const CPU_PERIOD_MICROS: u64 = 100_000;
 /// The kernel takes no smaller share of the window.
 const MIN_CPU_QUOTA_MICROS: u64 = 1_000;
 /// Processes and threads of one container: far more than a build uses, too few for a fork bomb to stall the machine.
-const MAX_PIDS: u64 = 16_384;
+pub(crate) const MAX_PIDS: u64 = 16_384;
 
 /// After a kill, the kernel needs a moment to empty a cgroup.
 const EMPTY_ATTEMPTS: u32 = 50;

@@ -82,6 +82,8 @@ pub enum ConfigError {
     RunAsUnknown { user: String, pod: String, container: String },
     #[error("unable to find user {user}: no matching entries in {file} file")]
     User { user: String, file: &'static str },
+    #[error("container \"{0}\" asks to be privileged, which is not allowed here")]
+    Privileged(String),
     #[error("argument {index} of container \"{container}\" holds a NUL byte")]
     Argument { container: String, index: usize },
 }

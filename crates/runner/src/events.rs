@@ -36,6 +36,25 @@ pub(crate) enum Note {
     Pulled {
         image: String,
     },
+    /// The image is being fetched.
+    Pulling {
+        image: String,
+    },
+    /// The image was fetched.
+    Fetched {
+        image: String,
+        took: std::time::Duration,
+        bytes: u64,
+    },
+    /// Fetching the image failed, and is tried again later.
+    PullBackOff {
+        image: String,
+    },
+    /// The image cannot be looked at, or its name is none.
+    ImageUnfit {
+        reason: &'static str,
+        message: String,
+    },
     /// The image is here, but cannot be used.
     FailedPull {
         message: String,
@@ -46,6 +65,8 @@ pub(crate) enum Note {
     },
     /// The pod asks for groups that the machine cannot give.
     GroupsIgnored,
+    /// The pod asks for volumes of a group, and Pawl may not give them away.
+    VolumesNotGiven,
     Created {
         container: String,
     },
@@ -91,11 +112,27 @@ impl Note {
             Self::Pulled { image } => {
                 (normal, "Pulled", format!("Container image \"{image}\" already present on machine"))
             }
+            Self::Pulling { image } => (normal, "Pulling", format!("Pulling image \"{image}\"")),
+            Self::Fetched { image, took, bytes } => {
+                let took = format!("{}ms", took.as_millis());
+                let message = format!(
+                    "Successfully pulled image \"{image}\" in {took} ({took} including waiting). Image size: {bytes} \
+                     bytes."
+                );
+                (normal, "Pulled", message)
+            }
+            Self::PullBackOff { image } => (normal, "BackOff", format!("Back-off pulling image \"{image}\"")),
+            Self::ImageUnfit { reason, message } => (warning, *reason, message.clone()),
             Self::FailedPull { message } => (warning, "Failed", message.clone()),
             Self::NeverPull { message } => (warning, "ErrImageNeverPull", message.clone()),
             Self::GroupsIgnored => {
                 let message = "This machine lets Pawl map one group only: fsGroup and supplementalGroups are not \
                     seen, volumes belong to the container's own user and group";
+                (warning, "GroupsIgnored", message.to_owned())
+            }
+            Self::VolumesNotGiven => {
+                let message =
+                    "Pawl does not run as root, so volumes are not given to fsGroup: they stay its own";
                 (warning, "GroupsIgnored", message.to_owned())
             }
             Self::Created { container } => (normal, "Created", format!("Container created: {container}")),

@@ -26,6 +26,15 @@ pub struct Identity {
     pub home: Option<String>,
 }
 
+/// Whom an engine is told to run a container as. It knows the image's accounts: names are its to look up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// `user` or `user:group`; empty: as the image says.
+    pub user: String,
+    /// Sorted.
+    pub groups: Vec<u32>,
+}
+
 /// What an image says about its user.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageUser<'a> {
@@ -41,14 +50,8 @@ pub(crate) fn resolve(
     container: &Container,
     image: ImageUser<'_>,
 ) -> Result<Identity, ConfigError> {
-    let (own, shared) = (container.security_context.as_ref(), spec.security_context.as_ref());
-    let run_as_user = own.and_then(|s| s.run_as_user).or(shared.and_then(|s| s.run_as_user));
-    let run_as_group = own.and_then(|s| s.run_as_group).or(shared.and_then(|s| s.run_as_group));
-    let non_root = own.and_then(|s| s.run_as_non_root).or(shared.and_then(|s| s.run_as_non_root));
     let (image_user, image_group) = image.user.split_once(':').unwrap_or((image.user, ""));
-    if non_root == Some(true) {
-        verify_non_root(pod, container, run_as_user, image_user)?;
-    }
+    let (run_as_user, run_as_group) = wanted(pod, spec, container, image_user)?;
     let account = match run_as_user {
         Some(user) => image.accounts.by_number(number(user)?),
         None if image_user.is_empty() => image.accounts.by_number(0),
@@ -65,12 +68,54 @@ pub(crate) fn resolve(
         }
         None => account.group,
     };
+    let groups = groups(spec)?.into_iter().filter(|other| *other != group).collect();
+    Ok(Identity { user: account.user, group, groups, home: account.home })
+}
+
+/// Whom an engine is told to run a container as.
+pub(crate) fn asked(
+    pod: &Pod,
+    spec: &PodSpec,
+    container: &Container,
+    image_user: &str,
+) -> Result<Asked, ConfigError> {
+    let (image_user, _) = image_user.split_once(':').unwrap_or((image_user, ""));
+    let (user, group) = wanted(pod, spec, container, image_user)?;
+    let user = match (user.map(number).transpose()?, group.map(number).transpose()?) {
+        (Some(user), Some(group)) => format!("{user}:{group}"),
+        (Some(user), None) => user.to_string(),
+        (None, Some(group)) if image_user.is_empty() => format!("0:{group}"),
+        (None, Some(group)) => format!("{image_user}:{group}"),
+        (None, None) => String::new(),
+    };
+    Ok(Asked { user, groups: groups(spec)? })
+}
+
+/// `runAsUser` and `runAsGroup`; whether they may be root is settled.
+fn wanted(
+    pod: &Pod,
+    spec: &PodSpec,
+    container: &Container,
+    image_user: &str,
+) -> Result<(Option<i64>, Option<i64>), ConfigError> {
+    let (own, shared) = (container.security_context.as_ref(), spec.security_context.as_ref());
+    let user = own.and_then(|s| s.run_as_user).or(shared.and_then(|s| s.run_as_user));
+    let group = own.and_then(|s| s.run_as_group).or(shared.and_then(|s| s.run_as_group));
+    let non_root = own.and_then(|s| s.run_as_non_root).or(shared.and_then(|s| s.run_as_non_root));
+    if non_root == Some(true) {
+        verify_non_root(pod, container, user, image_user)?;
+    }
+    Ok((user, group))
+}
+
+/// The groups that a pod asks for besides the first.
+fn groups(spec: &PodSpec) -> Result<Vec<u32>, ConfigError> {
+    let shared = spec.security_context.as_ref();
     let supplemental = shared.iter().flat_map(|s| s.supplemental_groups.iter().flatten()).copied();
-    let groups = supplemental.chain(fs_group(spec)).map(number).collect::<Result<Vec<_>, _>>()?;
-    let mut groups: Vec<u32> = groups.into_iter().filter(|other| *other != group).collect();
+    let mut groups = supplemental.chain(fs_group(spec)).map(number).collect::<Result<Vec<_>, _>>()?;
     groups.sort_unstable();
     groups.dedup();
-    Ok(Identity { user: account.user, group, groups, home: account.home })
+    Ok(groups)
 }
 
 /// The group that volumes are given to.

@@ -3,6 +3,7 @@
 //! ```text
 //! our own name ─────────────────────────────▶ the running executable
 //! a layout or archive of that name is here ─▶ its layers, unpacked once, are `/`
+//! with an engine, any other ─────────────────▶ what the engine has or pulls ([`crate::docker`])
 //! neither ──────────────────────────────────▶ the host's files, said by an Event; with `Never`, an error
 //! ```
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use nix::fcntl::OFlag;
 
 use crate::beneath::{self, Links};
+use crate::docker::EngineImage;
 use crate::identity::Accounts;
 use crate::oci::{self, Layout, Platform, Reference, RunConfig};
 use crate::rootfs::{self, Cache};
@@ -32,6 +34,8 @@ pub enum Image {
     Own { executable: PathBuf },
     /// The files of an image, and how it wants to be run.
     Unpacked(Arc<Unpacked>),
+    /// The engine's, which runs it.
+    Engine(Arc<EngineImage>),
     /// The host's files are used, and the pod is told so by an Event.
     Host(WhyHost),
 }
@@ -71,8 +75,10 @@ impl Image {
     pub fn entrypoint(&self) -> (Vec<String>, Vec<String>) {
         match self {
             Self::Own { executable } => (vec![executable.to_string_lossy().into_owned()], Vec::new()),
-            Self::Unpacked(image) => (image.config.entrypoint.clone(), image.config.cmd.clone()),
-            Self::Host(_) => (Vec::new(), Vec::new()),
+            Self::Unpacked(_) | Self::Engine(_) | Self::Host(_) => {
+                let words = |config: &RunConfig| (config.entrypoint.clone(), config.cmd.clone());
+                self.config().map(words).unwrap_or_default()
+            }
         }
     }
 
@@ -81,20 +87,30 @@ impl Image {
         match self {
             Self::Own { .. } => "pawl://own-executable".to_owned(),
             Self::Unpacked(image) => image.id.clone(),
+            Self::Engine(image) => image.shown.clone(),
             Self::Host(_) => "pawl://host-files".to_owned(),
         }
     }
 
     /// The variables that an image sets; an entry without `=` sets nothing.
     pub fn env(&self) -> Vec<(String, String)> {
-        let Self::Unpacked(image) = self else { return Vec::new() };
-        let pairs = image.config.env.iter().filter_map(|text| text.split_once('='));
+        let pairs = self.config().into_iter().flat_map(|config| &config.env);
+        let pairs = pairs.filter_map(|text| text.split_once('='));
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     pub fn unpacked(&self) -> Option<&Unpacked> {
         match self {
             Self::Unpacked(image) => Some(image),
+            Self::Own { .. } | Self::Engine(_) | Self::Host(_) => None,
+        }
+    }
+
+    /// How the image wants to be run, if it says so.
+    pub fn config(&self) -> Option<&RunConfig> {
+        match self {
+            Self::Unpacked(image) => Some(&image.config),
+            Self::Engine(image) => Some(&image.config),
             Self::Own { .. } | Self::Host(_) => None,
         }
     }
@@ -114,10 +130,16 @@ pub(crate) struct Images {
 }
 
 impl Images {
+    /// Pawl itself, if that is meant.
+    pub(crate) fn own(&self, image: &str) -> Option<Image> {
+        let ours = self.own_names.iter().any(|own| own == repository(image));
+        ours.then(|| Image::Own { executable: self.executable.clone() })
+    }
+
     /// Looks a name up, unpacking what is found. Blocks.
     pub(crate) fn resolve(&self, image: &str) -> Result<Image, Error> {
-        if self.own_names.iter().any(|own| own == repository(image)) {
-            return Ok(Image::Own { executable: self.executable.clone() });
+        if let Some(own) = self.own(image) {
+            return Ok(own);
         }
         // What is no name is the name of nothing.
         let Ok(wanted) = image.parse::<Reference>() else { return Ok(Image::Host(WhyHost::Unknown)) };

@@ -3,6 +3,9 @@
 //! The node of the embedded control plane. Decisions are pure ([`plan`], [`env`], [`life`], [`status`]); what they
 //! decide is carried out by `worker` (one task per pod) and [`node`] (the Node object, the watch, the binding).
 //!
+//! A container is a process of this machine, or, with [`Options::engine`], one of a Docker Engine's ([`docker`]): its plan
+//! says which ([`plan::How`]), and everything around it is the same.
+//!
 //! Unlike a kubelet, and on purpose for now:
 //! - Images are not pulled: those in a directory are used ([`images`]); for others the host's files are, and the pod is
 //!   told so. All files of an image belong to the container's user.
@@ -18,6 +21,7 @@
 mod access;
 mod beneath;
 mod cgroup;
+pub mod docker;
 pub mod env;
 mod events;
 pub mod identity;

@@ -26,6 +26,9 @@ pub struct Timing {
     pub restart_forgiven_after: SignedDuration,
     /// Between two attempts at a container or volume that cannot be configured.
     pub config_retry: SignedDuration,
+    /// After an image could not be pulled, doubling from then on.
+    pub pull_initial: SignedDuration,
+    pub pull_max: SignedDuration,
 }
 
 impl Default for Timing {
@@ -35,6 +38,8 @@ impl Default for Timing {
             restart_max: SignedDuration::from_secs(300),
             restart_forgiven_after: SignedDuration::from_secs(600),
             config_retry: SignedDuration::from_secs(10),
+            pull_initial: SignedDuration::from_secs(10),
+            pull_max: SignedDuration::from_secs(300),
         }
     }
 }
@@ -251,6 +256,12 @@ impl Life {
         container.state = State::Running { since: now, id };
     }
 
+    /// A container that was started in an earlier life runs on.
+    pub fn taken_up(&mut self, index: usize, id: String, since: Timestamp) {
+        let Some(container) = self.containers.get_mut(index) else { return };
+        container.state = State::Running { since, id };
+    }
+
     pub fn exited(&mut self, index: usize, exit: Exit) {
         let forgiven = self.timing.restart_forgiven_after;
         let Some(container) = self.containers.get_mut(index) else { return };
@@ -262,12 +273,23 @@ impl Life {
 
     /// A container could not be configured; tried again later.
     pub fn held_up(&mut self, index: usize, reason: &str, message: String, now: Timestamp) {
-        let retry_at = now.checked_add(self.timing.config_retry).ok();
+        let retry_at = now.checked_add(self.timing.config_retry).unwrap_or(now);
+        self.held_up_until(index, reason, Some(message), retry_at);
+    }
+
+    /// A container cannot start before a time.
+    pub fn held_up_until(
+        &mut self,
+        index: usize,
+        reason: &str,
+        message: Option<String>,
+        retry_at: Timestamp,
+    ) {
         let Some(container) = self.containers.get_mut(index) else { return };
         if let State::Exited(exit) = &container.state {
             container.last = Some(exit.clone());
         }
-        container.state = State::Waiting { reason: reason.to_owned(), message: Some(message), retry_at };
+        container.state = State::Waiting { reason: reason.to_owned(), message, retry_at: Some(retry_at) };
     }
 
     /// Whether an ended container is to run again.
@@ -291,8 +313,12 @@ impl Life {
             0 | 1 => return SignedDuration::ZERO,
             n => n - 2,
         };
-        let delay = 2i32.checked_pow(doublings).and_then(|f| self.timing.restart_initial.checked_mul(f));
-        delay.unwrap_or(self.timing.restart_max).min(self.timing.restart_max)
+        doubled(self.timing.restart_initial, doublings, self.timing.restart_max)
+    }
+
+    /// How long an image is left alone after so many pulls in a row that failed.
+    pub fn pull_back_off(&self, failures: u32) -> SignedDuration {
+        doubled(self.timing.pull_initial, failures.saturating_sub(1), self.timing.pull_max)
     }
 
     pub fn running(&self) -> impl Iterator<Item = (usize, &ContainerLife)> {
@@ -334,6 +360,11 @@ impl Life {
         };
         Next { steps, wake: wake.filter(|_| !finished), finished }
     }
+}
+
+fn doubled(from: SignedDuration, times: u32, at_most: SignedDuration) -> SignedDuration {
+    let delay = 2i32.checked_pow(times).and_then(|factor| from.checked_mul(factor));
+    delay.unwrap_or(at_most).min(at_most)
 }
 
 impl ContainerLife {

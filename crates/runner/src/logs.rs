@@ -31,6 +31,10 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// An entry's timestamp, stream and flag take less than this.
 const ENTRY_HEAD_BYTES: usize = 64;
 
+mod resume;
+
+pub(crate) use resume::{Again, Resumed};
+
 /// Which output of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
@@ -254,11 +258,15 @@ fn append(writer: &Mutex<Writer>, entries: &[u8], broken: &mut bool) {
 }
 
 fn entry(out: &mut Vec<u8>, channel: Channel, flag: char, text: &[u8]) {
+    entry_at(out, Timestamp::now(), channel, flag, text);
+}
+
+fn entry_at(out: &mut Vec<u8>, at: Timestamp, channel: Channel, flag: char, text: &[u8]) {
     let channel = match channel {
         Channel::Stdout => "stdout",
         Channel::Stderr => "stderr",
     };
-    out.extend_from_slice(format!("{:.9} {channel} {flag} ", Timestamp::now()).as_bytes());
+    out.extend_from_slice(format!("{at:.9} {channel} {flag} ").as_bytes());
     out.extend_from_slice(text);
     out.push(b'\n');
 }
@@ -361,7 +369,7 @@ impl Reader {
 
     /// Adds one entry to the answer, if it is wanted.
     fn render(&mut self, out: &mut Vec<u8>) {
-        let Some(Entry { at, whole, text }) = Entry::parse(&self.pending) else { return };
+        let Some(Entry { at, whole, text, .. }) = Entry::parse(&self.pending) else { return };
         let wanted = self.since.is_none_or(|since| at.parse::<Timestamp>().is_ok_and(|at| at >= since));
         if !wanted {
             return;
@@ -387,6 +395,7 @@ impl Reader {
 /// One entry of a log file.
 struct Entry<'a> {
     at: &'a str,
+    channel: &'a [u8],
     whole: bool,
     text: &'a [u8],
 }
@@ -396,8 +405,8 @@ impl<'a> Entry<'a> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut fields = line.splitn(4, |byte| *byte == b' ');
         let at = std::str::from_utf8(fields.next()?).ok()?;
-        let (_channel, flag, text) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Self { at, whole: flag == b"F", text })
+        let (channel, flag, text) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Self { at, channel, whole: flag == b"F", text })
     }
 }
 

@@ -109,7 +109,7 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
         "conditions": [{
             "type": "Ready", "status": "True", "reason": "KubeletReady",
             "message": format!(
-                "pods run as local processes; isolation: {}; limits: {}", shared.isolation.describe(), limits(shared)
+                "pods run as {}; isolation: {}; limits: {}", run_as(shared), shared.isolation.describe(), limits(shared)
             ),
             "lastTransitionTime": since, "lastHeartbeatTime": Time(shared.now()),
         }],
@@ -117,10 +117,26 @@ fn status(shared: &Shared, before: Option<&Node>) -> Value {
             "architecture": architecture(), "operatingSystem": "linux",
             "kernelVersion": read("/proc/sys/kernel/osrelease"), "osImage": image.trim_matches('"'),
             "machineID": read("/etc/machine-id"), "systemUUID": "", "bootID": read("/proc/sys/kernel/random/boot_id"),
-            "containerRuntimeVersion": format!("pawl://{}", env!("CARGO_PKG_VERSION")),
+            "containerRuntimeVersion": match &shared.engine {
+                Some(engine) => format!("{}://{}", engine.kind(), engine.version()),
+                None => format!("pawl://{}", env!("CARGO_PKG_VERSION")),
+            },
             "kubeletVersion": version, "kubeProxyVersion": "",
         },
     })
+}
+
+/// What a container is here.
+pub(crate) fn run_as(shared: &Shared) -> String {
+    match &shared.engine {
+        Some(engine) => format!(
+            "containers of {} {} at {}, which isolates and limits them; those of Pawl's own image as local processes",
+            engine.kind(),
+            engine.version(),
+            engine.socket().display()
+        ),
+        None => "local processes".to_owned(),
+    }
 }
 
 /// How limits are kept here, in one sentence.

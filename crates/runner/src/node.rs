@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cgroup::Cgroups;
+use crate::docker::{self, Engine, Leftovers};
 use crate::env::Capacity;
 use crate::events::{Note, Recorder};
 use crate::images::Images;
@@ -65,6 +66,14 @@ pub enum Error {
     Directory { path: PathBuf, source: io::Error },
     #[error("the executable for containers, {path}: {source}")]
     Executable { path: PathBuf, source: io::Error },
+    #[error("the containers that {engine} has: {source}")]
+    Engine { engine: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// Beside them, their pods would run a second time.
+    #[error(
+        "containers that were started with --runner docker may still run ({}): start with it once more, so that they are \
+         brought to their end", names.join(", ")
+    )]
+    LeftToAnEngine { names: Vec<String> },
 }
 
 /// The node.
@@ -83,6 +92,10 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) isolation: Isolation,
     pub(crate) images: Arc<Images>,
+    /// What runs images other than our own.
+    pub(crate) engine: Option<Engine>,
+    /// What it ran when this life began.
+    pub(crate) leftovers: Leftovers,
     /// Where limits of whole containers are kept; else why they are not.
     pub(crate) cgroups: Result<Cgroups, String>,
     pub(crate) claims: ClaimStore,
@@ -215,6 +228,7 @@ impl Runner {
         let cache = Cache::open(options.data_dir.join("rootfs")).map_err(unusable)?;
         let own = if isolation.mount { view::OWN_EXECUTABLE.into() } else { options.own_executable.clone() };
         let spawner = Spawner::new(program, arguments).map_err(executable)?;
+        let (engine, leftovers) = take_engine(&mut options).await?;
         let shared = Shared {
             spawner,
             recorder: Recorder::new(client.clone(), options.node_name.clone()),
@@ -225,6 +239,8 @@ impl Runner {
                 cache,
                 usable: isolation.user && isolation.mount,
             }),
+            engine,
+            leftovers,
             cgroups: Cgroups::open(&options.data_dir),
             claims: ClaimStore {
                 directory: options.data_dir.join("claims"),
@@ -248,12 +264,14 @@ impl Runner {
 
 /// The watch's side of the runner: who is there, and which task has whom.
 struct Node {
+    /// The first to be dropped: a runner that ends without a word, as in a crash, must not look like a shutdown to its tasks,
+    /// which would stop what an engine is to go on with.
+    tasks: JoinSet<()>,
     shared: Arc<Shared>,
     terms: Terms,
     pods: BTreeMap<String, Held>,
     /// Seen since the list began.
     listed: BTreeSet<String>,
-    tasks: JoinSet<()>,
     /// Whose task is which.
     owners: HashMap<tokio::task::Id, String>,
     swept: bool,
@@ -460,6 +478,17 @@ impl Node {
                 self.forget(&uid);
             }
         }
+        // A pod that is over has its result: what of it still runs is nobody's.
+        let over =
+            |uid: &str| self.pods.get(uid).is_none_or(|held| status::is_terminal(&held.latest.borrow().pod));
+        for (engine, left) in self.shared.engine.iter().cycle().zip(self.shared.leftovers.take_where(over)) {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                if let Err(error) = engine.remove(&left.id).await {
+                    tracing::warn!(%error, pod = left.pod_uid, "a container of no pod is left with the engine");
+                }
+            });
+        }
         // Directories first: one that is made after the list belongs to a claim that the list does not know.
         let directories = records::names(&self.shared.claims.directory);
         let api: Api<PersistentVolumeClaim> = Api::all(self.shared.client.clone());
@@ -472,6 +501,27 @@ impl Node {
             });
         }
     }
+}
+
+/// The engine, with what an earlier life left with it. Without one, nothing must have been left.
+async fn take_engine(options: &mut Options) -> Result<(Option<Engine>, Leftovers), Error> {
+    let Some(engine) = options.engine.take() else {
+        let pods = options.data_dir.join("pods");
+        let of = |uid: String| Records { directory: pods.join(uid).join("records") }.left_to_an_engine();
+        let names: Vec<String> = records::names(&pods).into_iter().flat_map(of).collect();
+        return if names.is_empty() {
+            Ok((None, Leftovers::default()))
+        } else {
+            Err(Error::LeftToAnEngine { names })
+        };
+    };
+    let number = docker::node_number(&options.data_dir);
+    let number = number.map_err(|source| Error::Directory { path: options.data_dir.clone(), source })?;
+    let engine = engine.of_node(&number);
+    let leftovers = Leftovers::of(&engine).await;
+    let leftovers =
+        leftovers.map_err(|source| Error::Engine { engine: engine.kind(), source: source.into() })?;
+    Ok((Some(engine), leftovers))
 }
 
 /// What a pod's containers call their machine.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::docker::Engine;
 use crate::isolate::Isolation;
 use crate::life::Timing;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub run_workloads: bool,
     /// Containers share the machine's network.
     pub network: bool,
+    /// What runs containers of images other than our own; `None`: they are processes of this machine.
+    pub engine: Option<Engine>,
     /// What containers are isolated by; `None`: as much as the machine allows.
     pub isolation: Option<Isolation>,
     /// The API server's host and port, for `KUBERNETES_SERVICE_HOST` and `_PORT`.
@@ -60,6 +63,7 @@ impl Options {
             directories: BTreeMap::new(),
             run_workloads: false,
             network: true,
+            engine: None,
             isolation: None,
             service: None,
             shutdown_grace: SignedDuration::from_secs(5),

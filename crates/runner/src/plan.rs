@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::beneath::{is_plain_absolute, is_plain_relative};
+use crate::docker::EngineImage;
 use crate::env::{self, ConfigError, Context};
 use crate::identity::{self, Accounts, Identity, ImageUser};
 use crate::images::{Image, WhyHost};
@@ -32,7 +33,7 @@ pub struct Launch {
     pub memory_bytes: Option<u64>,
     /// Thousandths of a CPU.
     pub cpu_milli: Option<u64>,
-    pub identity: Identity,
+    pub how: How,
     pub read_only_root: bool,
     pub termination_path: String,
     pub fallback_to_logs: bool,
@@ -40,6 +41,29 @@ pub struct Launch {
     pub stop_signal: Option<String>,
     /// To be masked in captured output (I6).
     pub secrets: Vec<String>,
+}
+
+/// How a container is run: what only that way needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As a process of this machine, under numbers that are settled here.
+    Process(Identity),
+    /// By an engine.
+    Engine(EngineTerms),
+}
+
+/// On which terms an engine runs a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineTerms {
+    /// The very image that was looked at, whatever happens to its name.
+    pub image: String,
+    /// `user` or `user:group`; empty: as the image says.
+    pub user: String,
+    pub groups: Vec<u32>,
+    pub capabilities_added: Vec<String>,
+    pub capabilities_dropped: Vec<String>,
+    /// A program may give its process more than it was started with; only where the container says so.
+    pub may_escalate: bool,
 }
 
 /// One volume, or a part of it, seen by a container at a path.
@@ -110,35 +134,71 @@ impl From<ConfigError> for Refusal {
 pub fn container(context: &Context<'_>, container: &Container, image: &Image) -> Result<Launch, Refusal> {
     let environment = env::resolve(context, container)?;
     let spec = context.pod.spec.clone().unwrap_or_default();
-    let nobody = Accounts::default();
-    let of_image = image.unpacked();
-    let image_user = ImageUser {
-        user: of_image.map_or("", |image| &image.config.user),
-        accounts: of_image.map_or(&nobody, |image| &image.accounts),
-    };
-    let identity = identity::resolve(context.pod, &spec, container, image_user)?;
+    let how = how(context, &spec, container, image)?;
+    let of_image = image.config();
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let limit = |name: &str| limits.and_then(|limits| limits.get(name)).and_then(|q| nano(&q.0));
     let whole = |amount: i128, unit: i128| u64::try_from(ceil_div(amount, unit)).ok().filter(|n| *n > 0);
     let security = container.security_context.as_ref();
-    let fallback = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     Ok(Launch {
         argv: words(container, image, &environment.values)?,
         mounts: mounts(&spec, container, &environment.values)?,
-        working_dir: working_dir(container, of_image.map_or("", |image| &image.config.working_dir))?,
-        env: whole_env(context, image, &identity, environment.values),
+        working_dir: working_dir(container, of_image.map_or("", |config| &config.working_dir))?,
+        env: whole_env(context, image, &how, environment.values),
         memory_bytes: limit("memory").and_then(|amount| whole(amount, UNIT)),
         cpu_milli: limit("cpu").and_then(|amount| whole(amount, UNIT / 1000)),
-        identity,
+        how,
         read_only_root: security.and_then(|s| s.read_only_root_filesystem).unwrap_or(false),
         termination_path: container
             .termination_message_path
             .clone()
             .filter(|path| !path.is_empty())
             .unwrap_or_else(|| TERMINATION_LOG.to_owned()),
-        fallback_to_logs: fallback,
-        stop_signal: of_image.map(|image| image.config.stop_signal.clone()).filter(|name| !name.is_empty()),
+        fallback_to_logs: falls_back(container),
+        stop_signal: of_image.map(|config| config.stop_signal.clone()).filter(|name| !name.is_empty()),
         secrets: environment.secrets,
+    })
+}
+
+/// Whether the end of the log may stand for last words.
+pub(crate) fn falls_back(container: &Container) -> bool {
+    container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError")
+}
+
+fn how(
+    context: &Context<'_>,
+    spec: &PodSpec,
+    container: &Container,
+    image: &Image,
+) -> Result<How, ConfigError> {
+    let nobody = Accounts::default();
+    let image_user = match image {
+        Image::Engine(engine) => return engine_terms(context, spec, container, engine).map(How::Engine),
+        Image::Unpacked(image) => ImageUser { user: &image.config.user, accounts: &image.accounts },
+        Image::Own { .. } | Image::Host(_) => ImageUser { user: "", accounts: &nobody },
+    };
+    identity::resolve(context.pod, spec, container, image_user).map(How::Process)
+}
+
+fn engine_terms(
+    context: &Context<'_>,
+    spec: &PodSpec,
+    container: &Container,
+    image: &EngineImage,
+) -> Result<EngineTerms, ConfigError> {
+    let security = container.security_context.as_ref();
+    if security.and_then(|s| s.privileged) == Some(true) {
+        return Err(ConfigError::Privileged(container.name.clone()));
+    }
+    let capabilities = security.and_then(|s| s.capabilities.clone()).unwrap_or_default();
+    let asked = identity::asked(context.pod, spec, container, &image.config.user)?;
+    Ok(EngineTerms {
+        image: image.id.clone(),
+        user: asked.user,
+        groups: asked.groups,
+        capabilities_added: capabilities.add.unwrap_or_default(),
+        capabilities_dropped: capabilities.drop.unwrap_or_default(),
+        may_escalate: security.and_then(|s| s.allow_privilege_escalation).unwrap_or(false),
     })
 }
 
@@ -181,9 +241,14 @@ fn working_dir(container: &Container, of_image: &str) -> Result<String, ConfigEr
 fn whole_env(
     context: &Context<'_>,
     image: &Image,
-    identity: &Identity,
+    how: &How,
     values: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
+    let identity = match how {
+        How::Process(identity) => identity,
+        // The runtime is the engine, and it knows the image.
+        How::Engine(_) => return values,
+    };
     // Who has no line in an image's accounts is at home nowhere in it.
     let nowhere = image.unpacked().map(|_| "/".to_owned());
     let home = identity.home.clone().or(nowhere).map(|home| ("HOME".to_owned(), home));
@@ -206,7 +271,7 @@ fn no_command(container: &Container, image: &Image) -> String {
     let why = match image {
         Image::Host(WhyHost::Unknown) => "is not known here",
         Image::Host(WhyHost::NoNamespaces) => "cannot be used, because this machine gives no namespaces",
-        Image::Own { .. } | Image::Unpacked(_) => {
+        Image::Own { .. } | Image::Unpacked(_) | Image::Engine(_) => {
             return format!(
                 "no command specified: neither container \"{name}\" nor image \"{called}\" has one"
             );
@@ -468,7 +533,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!((launch.memory_bytes, launch.cpu_milli), (Some(64 << 20), Some(1500)));
-        assert_eq!((launch.identity.user, launch.read_only_root), (1000, true));
+        let How::Process(identity) = &launch.how else { panic!("it is a process") };
+        assert_eq!((identity.user, launch.read_only_root), (1000, true));
         assert_eq!((launch.termination_path.as_str(), launch.fallback_to_logs), ("/t", true));
         let root = plan(
             json!({"name": "m", "command": ["x"], "securityContext": {"runAsNonRoot": true}}),

@@ -32,6 +32,9 @@ pub(crate) struct Record {
     pub(crate) ends_in_row: u32,
     pub(crate) started_at: Timestamp,
     pub(crate) process: Option<Process>,
+    /// The engine's container of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<String>,
     pub(crate) exit: Option<Exit>,
 }
 
@@ -88,10 +91,18 @@ impl Records {
 
     /// All that the last life left running is killed; how many processes that were.
     pub(crate) fn kill_leftovers(&self) -> usize {
+        self.not_ended().filter_map(|record| record.process).map(Process::kill_session).sum()
+    }
+
+    /// Containers of an engine that nobody has seen end.
+    pub(crate) fn left_to_an_engine(&self) -> Vec<String> {
+        self.not_ended().filter_map(|record| record.container).collect()
+    }
+
+    fn not_ended(&self) -> impl Iterator<Item = Record> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let names = entries.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".json")?.to_owned()));
-        let running = names.filter_map(|name| self.read(&name)).filter(|record| record.exit.is_none());
-        running.filter_map(|record| record.process).map(Process::kill_session).sum()
+        names.filter_map(|name| self.read(&name)).filter(|record| record.exit.is_none())
     }
 
     /// Puts what is known of earlier starts into a pod's life: from the records, which are nearest to the truth, else
@@ -137,6 +148,7 @@ fn from_status(pod: &Pod, container: &str) -> Option<Record> {
         ends_in_row: restarts,
         started_at: started_at.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         process: None,
+        container: None,
         exit,
     };
     if let Some(running) = &state.running {
@@ -193,6 +205,7 @@ mod tests {
             ends_in_row: 3,
             started_at,
             process: None,
+            container: None,
             exit,
         }
     }

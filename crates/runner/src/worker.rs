@@ -19,17 +19,24 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::docker;
 use crate::events::Note;
-use crate::life::{ContainerLife, Exit, Life, State, Step, StopReason};
+use crate::life::{Life, State, Step, StopReason};
 use crate::node::Shared;
 use crate::plan::Launch;
-use crate::process::Handle;
+use crate::process;
 use crate::records::{Record, Records};
 use crate::status;
 
+mod contain;
+mod ended;
+mod pull;
 mod start;
 mod words;
 
+pub(crate) use ended::End;
+use ended::Ended;
+use pull::Pulls;
 pub(crate) use words::MAX_MESSAGE_BYTES;
 
 /// A pod that is gone from the API is stopped with this grace, as a kubelet does after a forced deletion.
@@ -75,21 +82,48 @@ struct Worker {
     uid: String,
     records: Records,
     life: Life,
-    running: BTreeMap<usize, (Handle, Launch)>,
-    /// Each waits for the end of one container, and ends it when this worker does.
+    running: BTreeMap<usize, Running>,
+    /// Each waits for the end of one container. A process ends when its wait is dropped, with this worker; an engine's
+    /// container is taken up again.
     waits: JoinSet<Ended>,
+    pulls: Pulls,
+    /// Containers that an engine is to forget.
+    removals: JoinSet<()>,
     /// What the pod was told once already.
     told: BTreeSet<&'static str>,
     /// The status as it was written last.
     written: Option<(PodStatus, Value)>,
 }
 
-/// A container's process ended.
-struct Ended {
-    index: usize,
-    code: u8,
-    /// For want of memory.
-    oom_killed: bool,
+/// A container that runs: what must be known of it until it ends.
+struct Running {
+    control: Control,
+    stop_signal: Option<String>,
+    fallback_to_logs: bool,
+    /// To be masked in captured output (I6); `None`: what they are is no longer known.
+    secrets: Option<Vec<String>>,
+}
+
+/// Who passes signals on: the seam between the two ways to run a container.
+enum Control {
+    Process(process::Handle),
+    Engine(docker::Handle),
+}
+
+impl Running {
+    fn of(control: Control, launch: Launch) -> Self {
+        let Launch { stop_signal, fallback_to_logs, secrets, .. } = launch;
+        Self { control, stop_signal, fallback_to_logs, secrets: Some(secrets) }
+    }
+}
+
+impl Control {
+    fn signal(&self, signal: Signal) {
+        match self {
+            Self::Process(handle) => handle.signal(signal),
+            Self::Engine(handle) => handle.signal(signal),
+        }
+    }
 }
 
 /// Whether the API still knows the pod.
@@ -109,6 +143,8 @@ impl Worker {
             life: Life::new(&pod, shared.options.timing, shared.now()),
             running: BTreeMap::new(),
             waits: JoinSet::new(),
+            pulls: Pulls::default(),
+            removals: JoinSet::new(),
             told: BTreeSet::new(),
             shutdown: shared.shutdown.clone(),
             written: None,
@@ -121,6 +157,7 @@ impl Worker {
 
     async fn live(&mut self) {
         self.records.restore(&self.pod, &mut self.life, self.shared.now());
+        self.take_up().await;
         for container in self.life.containers.iter().filter(|c| self.will_run_again(c)) {
             self.shared.logs.run_is_over(&self.uid, &container.name);
         }
@@ -227,14 +264,14 @@ impl Worker {
     }
 
     fn signal(&self, index: usize, signal: Signal) {
-        if let Some((handle, _)) = self.running.get(&index) {
-            handle.signal(signal);
+        if let Some(running) = self.running.get(&index) {
+            running.control.signal(signal);
         }
     }
 
     /// How a container is asked to stop: as its image says, if that means anything here.
     fn stop_signal(&self, index: usize) -> Signal {
-        let named = self.running.get(&index).and_then(|(_, launch)| launch.stop_signal.as_deref());
+        let named = self.running.get(&index).and_then(|running| running.stop_signal.as_deref());
         named.and_then(signal_named).unwrap_or(Signal::SIGTERM)
     }
 
@@ -251,75 +288,14 @@ impl Worker {
         let now = self.shared.now();
         let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
         tokio::select! {
-            Some(Ok(ended)) = self.waits.join_next() => self.process_ended(&ended).await,
+            Some(Ok(ended)) = self.waits.join_next() => self.container_ended(ended).await,
+            Some(pulled) = self.pulls.next() => self.pull_ended(pulled).await,
             changed = self.updates.changed() => if changed.is_err() {
                 // The node is gone: so are the reasons to run.
                 self.life.stop(StopReason::Shutdown, now);
             },
             _ = self.shutdown.changed() => {}
             () = async { tokio::time::sleep(wait.unwrap_or_default()).await }, if wait.is_some() => {}
-        }
-    }
-
-    async fn process_ended(&mut self, ended: &Ended) {
-        let Ended { index, code, oom_killed } = *ended;
-        let Some((_, launch)) = self.running.remove(&index) else { return };
-        let Some(name) = self.life.containers.get(index).map(|container| container.name.clone()) else {
-            return;
-        };
-        let record = self.records.read(&name);
-        let (code, message) = match self.report(&name, &launch, code).await {
-            Some((code, message)) => (code, message),
-            None => (code, self.last_words(&name, &launch, code).await),
-        };
-        let exit = Exit {
-            code: i32::from(code),
-            reason: match code {
-                0 => "Completed",
-                _ if oom_killed => "OOMKilled",
-                _ => "Error",
-            }
-            .to_owned(),
-            message,
-            started_at: record.map(|record| record.started_at),
-            finished_at: self.shared.now(),
-            id: self.id(index),
-        };
-        self.ended(index, exit);
-        let again = self.life.containers.get(index).filter(|c| self.will_run_again(c));
-        if again.is_some() {
-            self.shared.logs.run_is_over(&self.uid, &name);
-        }
-        if let Some((delay, container)) =
-            again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
-        {
-            let message = status::back_off_message(&self.pod, container, delay.as_secs());
-            self.note(Note::BackOff { message }).await;
-        }
-    }
-
-    fn will_run_again(&self, container: &ContainerLife) -> bool {
-        match &container.state {
-            State::Exited(exit) => self.life.again(container, exit),
-            State::Running { .. } | State::Waiting { .. } => false,
-        }
-    }
-
-    /// A container's end goes to disk before it goes anywhere else.
-    fn ended(&mut self, index: usize, exit: Exit) {
-        self.life.exited(index, exit.clone());
-        let Some(container) = self.life.containers.get(index) else { return };
-        let record = Record {
-            id: exit.id.clone(),
-            image_id: container.image_id.clone(),
-            restarts: container.restarts,
-            ends_in_row: container.ends_in_row,
-            started_at: exit.started_at.unwrap_or(exit.finished_at),
-            process: None,
-            exit: Some(exit),
-        };
-        if let Err(error) = self.records.write(&container.name, &record) {
-            tracing::error!(%error, container = container.name, "the end of a container cannot be recorded");
         }
     }
 
@@ -425,7 +401,8 @@ impl Worker {
     }
 
     /// Volumes and root views are of no use to a pod that is over; its logs and records are.
-    async fn clean_up(&self) {
+    async fn clean_up(&mut self) {
+        while self.removals.join_next().await.is_some() {}
         let home = self.shared.home(&self.uid);
         let cleaned = tokio::task::spawn_blocking(move || {
             ["volumes", "roots", "messages"].iter().try_for_each(|part| remove_dir(&home.join(part)))
@@ -454,6 +431,27 @@ impl Worker {
             State::Waiting { .. } | State::Exited(_) => self.restarts(index),
         };
         format!("pawl://{}-{}-{run}", self.uid, life.name)
+    }
+
+    /// What is known of a container that is about to start.
+    fn record(&self, index: usize, id: String) -> Record {
+        let life = self.life.containers.get(index);
+        Record {
+            id,
+            image_id: life.map(|life| life.image_id.clone()).unwrap_or_default(),
+            restarts: self.restarts(index),
+            ends_in_row: life.map_or(0, |life| life.ends_in_row),
+            started_at: self.shared.now(),
+            process: None,
+            container: None,
+            exit: None,
+        }
+    }
+
+    /// A container runs: its end is waited for.
+    fn runs(&mut self, index: usize, running: Running, end: impl Future<Output = End> + Send + 'static) {
+        self.running.insert(index, running);
+        self.waits.spawn(async move { Ended { index, end: end.await } });
     }
 
     fn message_path(&self, name: &str) -> PathBuf {

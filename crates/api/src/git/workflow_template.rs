@@ -164,7 +164,7 @@ pub struct Job(pub Map<String, Value>);
 impl Job {
     /// The fields this version knows.
     pub fn parse(&self) -> Result<JobSpec, serde_json::Error> {
-        serde_json::from_value(Value::Object(self.0.clone()))
+        JobSpec::deserialize(&self.0)
     }
 }
 

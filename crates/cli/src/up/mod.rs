@@ -1,7 +1,7 @@
 //! `pawl up`: a control plane on this machine: API server, storage, controllers, a node for Jobs. No cluster, no daemon.
 //!
 //! ```text
-//! kubectl ──TLS──▶ API server ◀──in process── engine (doors + what a cluster brings) ◀── runner (pods as processes)
+//! kubectl ──TLS──▶ API server ◀──in process── engine (doors + what a cluster brings) ◀── runner (pods)
 //!                      │
 //!                 journal in the data directory
 //! ```
@@ -31,6 +31,7 @@ use pawl_engine::{Engine, Outside, Stopped, health};
 use pawl_integrations::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
+use pawl_runner::docker::{self, Surroundings};
 use pawl_runner::{Runner, logs};
 
 use self::plane::Plane;
@@ -51,7 +52,11 @@ pub(crate) struct Args {
     /// Where to write the kubeconfig; without it, into the data directory.
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
-    /// Where images are looked for: OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
+    /// What runs containers: processes of this machine, or a container engine (Docker, or Podman's service) with the real
+    /// images. The engine is the one that DOCKER_HOST (unix://…) names, else Docker's usual socket, else Podman's.
+    #[arg(long, value_enum, default_value_t = RunnerKind::Process)]
+    runner: RunnerKind,
+    /// Where images are looked for (`--runner process`): OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
     /// in the data directory.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -79,9 +84,32 @@ pub(crate) struct Args {
     logging: logging::Choices,
 }
 
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RunnerKind {
+    /// Processes of this machine, isolated as far as it allows. No daemon.
+    Process,
+    /// Containers of a Docker Engine or of Podman.
+    Docker,
+}
+
+impl RunnerKind {
+    /// The engine, if one is wanted.
+    async fn engine(self) -> anyhow::Result<Option<docker::Engine>> {
+        match self {
+            Self::Process => Ok(None),
+            Self::Docker => {
+                let found = docker::Engine::find(&Surroundings::here()).await;
+                found.map(Some).context("--runner docker")
+            }
+        }
+    }
+}
+
 pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
     logging::start(&args.logging, "warn")?;
+    let engine = args.runner.engine().await?;
     let plane = Plane::open(&args.data_dir, args.listen, args.write_kubeconfig).await?;
     let plane = plane.telling_schemas_after(args.schemas_after);
     let address = plane.address;
@@ -89,6 +117,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("find this executable")?;
     let mut options = pawl_runner::Options::new(plane.directory.join("runner"), own);
     options.images = images.clone();
+    let containers = engine.as_ref().map(described);
+    options.engine = engine;
     options.service = Some((address.ip().to_string(), address.port()));
     let runner = Runner::new(plane.client(), options);
     // The controllers read logs too: the end of a failing one stands in its check run.
@@ -122,13 +152,16 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     };
     let kubeconfig = plane.kubeconfig.clone();
     let served = tokio::spawn(plane.serve(stopping.clone()));
-    let ran = tokio::spawn(runner.run(stopping.clone().wait()));
+    let mut ran = tokio::spawn(runner.run(stopping.clone().wait()));
     let looped = tokio::spawn({
         let (engine, stopping) = (engine.clone(), stopping.clone());
         async move { engine.run(stopping.wait()).await }
     });
     engine.ready().await;
     greet(say, address, &kubeconfig, start);
+    if let Some(containers) = containers {
+        say.line(&format!("  containers  {containers}"));
+    }
     if let Some(webhook::Served { address, .. }) = &deliveries {
         say.line(&format!("  webhook     http://{address}/webhook"));
     }
@@ -138,7 +171,14 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     if args.demo {
         demo::start(&client, &engine, &args.data_dir, stopping.clone(), say).await?;
     }
-    stopping.wait().await;
+    tokio::select! {
+        () = stopping.wait() => {}
+        // Without its node a control plane would take Jobs that nobody runs.
+        ended = &mut ran => {
+            ended?.context("the runner")?;
+            anyhow::bail!("the runner ended by itself");
+        }
+    }
     say.line("stopping …");
     ran.await?.context("the runner")?;
     if let Stopped::Cut { unfinished } = looped.await? {
@@ -151,6 +191,10 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     }
     say.line("stopped; everything acknowledged is on disk");
     Ok(())
+}
+
+fn described(engine: &docker::Engine) -> String {
+    format!("{} {} at {}", engine.kind(), engine.version(), engine.socket().display())
 }
 
 fn greet(say: &mut dyn Say, address: SocketAddr, kubeconfig: &Path, start: Instant) {

@@ -1,6 +1,7 @@
 //! Does `pawl up` bear a person with `kubectl`? Where there is no kubectl, there is nothing to test, and that is said.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::{PAWL, text};
@@ -21,8 +22,13 @@ impl Up {
     }
 
     /// The same, told more.
-    #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
     pub(crate) fn with(more: &[&str]) -> Option<Self> {
+        Self::within(&[], more)
+    }
+
+    /// The same, in an environment that says more.
+    #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+    pub(crate) fn within(around: &[(&str, &str)], more: &[&str]) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output();
         if !version.is_ok_and(|output| output.status.success()) {
             eprintln!(
@@ -31,10 +37,23 @@ impl Up {
             return None;
         }
         let home = tempfile::tempdir().unwrap();
+        let pawl = Self::start(home.path(), around, more);
+        Some(Self { home, pawl })
+    }
+
+    /// `kill -9`, and a start as after it.
+    pub(crate) fn kill_and_start_again(&mut self, around: &[(&str, &str)], more: &[&str]) {
+        self.pawl.kill().unwrap();
+        self.pawl.wait().unwrap();
+        self.pawl = Self::start(self.home.path(), around, more);
+    }
+
+    fn start(home: &Path, around: &[(&str, &str)], more: &[&str]) -> Child {
         let mut pawl = Command::new(PAWL)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir", "data", "--write-kubeconfig", "kubeconfig"])
             .args(more)
-            .current_dir(home.path())
+            .envs(around.iter().copied())
+            .current_dir(home)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .env_remove("PAWL_LOG")
@@ -45,7 +64,7 @@ impl Up {
         assert!(up, "pawl up ended before it was up");
         // The rest is read as it comes: a full pipe would hold Pawl up.
         std::thread::spawn(move || lines.for_each(drop));
-        Some(Self { home, pawl })
+        pawl
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
@@ -60,7 +79,7 @@ impl Up {
     }
 
     /// What kubectl prints; it must be content.
-    fn says(&self, words: &[&str]) -> String {
+    pub(crate) fn says(&self, words: &[&str]) -> String {
         let output = self.output(words);
         assert!(output.status.success(), "kubectl {}: {}", words.join(" "), text(&output.stderr));
         text(&output.stdout)
@@ -73,7 +92,7 @@ impl Up {
         text(&output.stderr)
     }
 
-    fn apply(&self, manifest: &str) -> String {
+    pub(crate) fn apply(&self, manifest: &str) -> String {
         let mut child =
             self.command(&["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
@@ -82,7 +101,15 @@ impl Up {
         text(&output.stdout)
     }
 
-    fn wait(&self, what: &str, until: &str) {
+    /// Waits for some of many.
+    pub(crate) fn wait_for(&self, what: &str, which: &[&str], until: &str) {
+        let (until, bound) = (format!("--for={until}"), format!("--timeout={BOUND}"));
+        let words: Vec<&str> =
+            ["wait", what].iter().chain(which).copied().chain([until.as_str(), bound.as_str()]).collect();
+        self.says(&words);
+    }
+
+    pub(crate) fn wait(&self, what: &str, until: &str) {
         self.says(&["wait", what, &format!("--for={until}"), &format!("--timeout={BOUND}")]);
     }
 }

@@ -12,6 +12,7 @@ mod actions;
 mod bench;
 mod containers;
 mod demo;
+mod docker;
 mod every_action;
 mod kubectl;
 mod kubectl_replay;

@@ -31,7 +31,7 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
 
-use self::locking::{Locks, Taken, Turn};
+use self::locking::Locks;
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
@@ -39,7 +39,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::backoff;
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{LEASE, Taken, Turn, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::outside::{Answers, Call};
@@ -567,7 +567,7 @@ fn export_key(me: &Object) -> Key {
 /// What an item deployed says so in its labels.
 fn deployed(kind: &Kind) -> Watch {
     let wakes = Wakes::Labels { namespace: Some(labels::DEPLOY_ITEM_NAMESPACE), name: labels::DEPLOY_ITEM };
-    Watch { kind: kind.clone(), depth: Depth::Full, wakes, labels: &[], lines: &[] }
+    Watch { wakes, ..Watch::owned(kind.clone()) }
 }
 
 /// Items wait for their Execution in all things; only when it is gone they must help themselves.

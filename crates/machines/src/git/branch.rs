@@ -132,7 +132,7 @@ impl Machine for Branches {
             primary: Primary::One(KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::other(workflow::KIND, wakes::of_a_workflow_that_counts),
+                Watch::other(workflow::KIND, wakes::of_a_workflow_that_counts).in_lines(&wakes::LINES),
                 Watch::other(KIND, wakes::at_the_same_commit).by_labels(&[labels::SHA]),
                 Watch::other(repository::KIND, wakes::waiting_for_it),
                 Watch::other(workflow_template::KIND, wakes::with_a_pull_request),

@@ -48,12 +48,26 @@ pub struct Ingredients<'a> {
     pub repository_uid: Option<&'a str>,
 }
 
-/// The Job of a Workflow, of its name and controlled by it.
+/// Whether a Job can be made of a template, without making it: whoever waits for its turn asks this each time.
 ///
 /// # Errors
 /// When the template holds no Job, or one that asks for more than the namespace allows: all of it is named.
+pub fn check(job: &Job, allow_privileged: bool) -> Result<(), BuildError> {
+    job.parse().map_err(|error| BuildError::NotAJob(error.to_string()))?;
+    let pod = job.0.get("template").and_then(|template| template.get("spec")).unwrap_or(&Value::Null);
+    if list(pod, "containers").next().is_none() {
+        return Err(BuildError::NotAJob("template.spec.containers: at least one is needed".to_owned()));
+    }
+    let excess = too_powerful(pod);
+    if allow_privileged || excess.is_empty() { Ok(()) } else { Err(BuildError::TooPowerful(excess)) }
+}
+
+/// The Job of a Workflow, of its name and controlled by it.
+///
+/// # Errors
+/// When [`check`] finds something.
 pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
-    from.job.parse().map_err(|error| BuildError::NotAJob(error.to_string()))?;
+    check(from.job, from.allow_privileged)?;
     let mut spec = Value::Object(from.job.0.clone());
     default(&mut spec, "backoffLimit", json!(0));
     // A Pod that is on its way out may still act on the target: its replacement waits until it has ended.
@@ -67,13 +81,6 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
         pod_labels[key.as_str()] = value.clone();
     }
     let pod = object(template, "spec");
-    if pod.get("containers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        return Err(BuildError::NotAJob("template.spec.containers: at least one is needed".to_owned()));
-    }
-    let excess = too_powerful(pod);
-    if !from.allow_privileged && !excess.is_empty() {
-        return Err(BuildError::TooPowerful(excess));
-    }
     harden_pod(pod, from.branch);
     let env = environment(&from);
     let mount = workspace(&from, pod);

@@ -25,28 +25,27 @@ use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTem
 use pawl_api::git::{annotations, finalizers, labels};
 use pawl_api::git::{branch, repository, workflow, workflow_template};
 use pawl_api::meta::phase::Table;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Kind, Phase, Reason, condition};
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 
 use super::Guards;
 use super::account;
-use super::github::{Account, CheckState};
-use super::job_template::{self, BuildError, Ingredients};
-use super::matching::{self, Dependencies};
+use super::github::Account;
+use super::job_template;
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
 use crate::failure::Failure;
-use crate::freeze::{self, Selecting, Standing};
+use crate::freeze::{self, Selecting};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{LEASE, Turn, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::outside::Answers;
-use crate::plan::{Adopt, Note, Part, Plan, Propagation, Step, Waiting};
+use crate::plan::{Note, Part, Plan, Propagation, Step};
 use crate::view::{Input, View};
 
 mod ahead;
@@ -54,24 +53,23 @@ mod ending;
 pub(crate) mod following;
 mod locking;
 mod report;
+mod starting;
 mod telling;
 #[cfg(test)]
 mod tests;
 mod wakes;
 
+pub(super) use ahead::UNFINISHED;
+
 use ahead::Ahead;
-use locking::{Locks, Taken, Turn};
+use locking::Locks;
 use report::Report;
-use telling::Told;
 
 /// A namespace with this label may run Pods that are as good as root on their node.
 pub const ALLOW_PRIVILEGED: &str = "pawl.dev/allow-privileged";
 
 /// How long a container may fail to start before the run fails: longer than a registry's hiccup.
 const START_LIMIT: Duration = Duration::from_mins(10);
-
-/// How long until a Job that a quota kept out is tried again: nothing tells us when a quota frees up.
-const QUOTA_RETRY: Duration = Duration::from_secs(30);
 
 /// How long a new Workflow waits for others before it says so: most waits are shorter, and each word is a write here and a
 /// call to GitHub.
@@ -146,13 +144,14 @@ impl Machine for Workflows {
             primary: Primary::One(workflow::KIND),
             depth: Depth::Full,
             watches: vec![
-                Watch::owned(JOB).by_labels(&[HELD_FOR]),
+                Watch::other(JOB, wakes::of_the_job).by_labels(&[HELD_FOR]),
                 Watch::other(POD, wakes::of_the_pods_job),
                 Watch::other(workflow::KIND, wakes::after_a_workflow)
                     .by_labels(&[WAITS_FOR])
-                    .in_lines(std::slice::from_ref(&ahead::QUEUED)),
+                    .in_lines(&ahead::LINES),
                 Watch::other(workflow_template::KIND, wakes::naming_the_template),
-                Watch::other(branch::KIND, wakes::of_the_branch),
+                // What it is at and that it was evaluated stand in its spec and its annotations.
+                Watch::other(branch::KIND, wakes::of_the_branch).but_for_status(),
                 Watch::other(repository::KIND, wakes::of_the_repository),
                 Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT, labels::REPO_UID]),
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
@@ -271,7 +270,7 @@ impl Workflows {
             }
             (Some((object, job)), _) => follow(observed, report, object, job, now),
             (None, Some(made)) => vanished(observed, report, made),
-            (None, None) => self.start(observed, report, now),
+            (None, None) => starting::start(observed, report, &self.system_namespace, now),
         }
     }
 
@@ -302,7 +301,7 @@ impl Workflows {
             return gates_passed(observed, plan, now);
         }
         if let Some(limit) = full {
-            return queued(observed, report, limit);
+            return starting::queued(observed, report, limit);
         }
         let go = job_template::release(job).map(|patch| Step::Patch {
             target: job.reference(),
@@ -314,253 +313,9 @@ impl Workflows {
             Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
             // Whose place it is, the order of the locks decides: so it is looked at once they are seen.
             Turn::Take(steps) => Plan { steps, ..Plan::rest() },
-            Turn::No(taken) => locked(report, *taken),
+            Turn::No(taken) => starting::locked(report, *taken),
         }
     }
-
-    fn start(&self, observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
-        if let Some(failure) = &observed.refused {
-            return refused(report, failure, now);
-        }
-        let (branch, template) = match ingredients(observed, &mut report) {
-            Ok(found) => found,
-            Err(stop) => return stop.plan(observed, report),
-        };
-        report.template_found();
-        let build = |check_run| {
-            job_template::build(Ingredients {
-                workflow: &observed.me,
-                spec: &observed.workflow.spec,
-                branch: &branch.spec,
-                job: &template.spec.job,
-                allow_privileged: observed.allow_privileged,
-                check_run,
-                repository_uid: observed.repository.as_ref().map(|repository| repository.uid()),
-            })
-        };
-        let told = telling::tell(observed, &report.status, CheckState::Queued);
-        let id = match &told {
-            Told::Now { id, .. } => *id,
-            Told::Already | Told::Nobody(_) => telling::check_run_id(observed, &report.status),
-            Told::Ask(_) | Told::Later(_) | Told::Never(_) => None,
-        };
-        // What cannot be built ends before anybody is waited for, or told of it.
-        let manifest = match build(id) {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                report.remember(&told);
-                return unbuildable(observed, report, &error);
-            }
-        };
-        if let Some(problem) = observed.locks.problem() {
-            let gate =
-                Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
-            return report.ends(WorkflowPhase::Failed, Reason::TargetInvalid, problem).gate(gate);
-        }
-        let standing = observed.freezes.standing(now);
-        if standing.hold().is_some() {
-            return frozen(observed, report, &standing);
-        }
-        condition::remove(&mut report.status.conditions, FROZEN);
-        let report = match held_up(observed, report) {
-            Ok(report) => report,
-            Err(plan) => return *plan,
-        };
-        // It is taken once the Job is there, so that it names it. Until then nothing acts on the target.
-        if let Turn::No(taken) = observed.locks.turn(observed, &self.system_namespace, now) {
-            return locked(report, *taken);
-        }
-        let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone).collect();
-        let note = match told {
-            Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
-            Told::Later(failure) if !telling::is_missing(&failure) => {
-                let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
-                return report.stays(WorkflowPhase::Pending, Reason::CheckRunCreateFailed, message);
-            }
-            // It runs all the same; its result may still find a way.
-            Told::Later(failure) | Told::Never(failure) => {
-                let message = format!("Failed to create GitHub CheckRun for workflow: {failure}");
-                Some(Note::warning(Reason::CheckRunCreateFailed, message))
-            }
-            Told::Now { .. } | Told::Already | Told::Nobody(_) => None,
-        };
-        let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
-        let mut plan = Plan { steps, ..Plan::rest() }
-            .then(Step::Create { kind: JOB, manifest, adopt })
-            .note(job_created(observed));
-        plan.notes.extend(note);
-        plan
-    }
-}
-
-/// A commit makes many Jobs at a time: then its Branch tells of all of them.
-fn job_created(observed: &Observed) -> Note {
-    let note = Note::normal(Reason::JobCreated, "Created Job for Workflow");
-    match observed.branch.object() {
-        Some(branch) => note.together(branch.reference()),
-        None => note,
-    }
-}
-
-/// Why there is nothing to make a Job of.
-enum Missing {
-    /// The Branch is on its way out.
-    BranchGoes,
-    BranchMalformed(String),
-    /// The ref has moved on before this run started.
-    Superseded(Arc<Object>),
-    Template,
-    TemplateMalformed(String),
-}
-
-fn ingredients<'a>(
-    observed: &'a Observed,
-    report: &mut Report<'_>,
-) -> Result<(&'a Arc<Branch>, &'a Arc<WorkflowTemplate>), Missing> {
-    let branch = match &observed.branch {
-        Found::There { object, .. } if object.is_deleting() => return Err(Missing::BranchGoes),
-        Found::Missing => return Err(Missing::BranchGoes),
-        Found::Malformed(problem) => return Err(Missing::BranchMalformed(problem.clone())),
-        Found::There { object, typed } if typed.spec.sha != observed.workflow.spec.sha => {
-            return Err(Missing::Superseded(Arc::clone(object)));
-        }
-        Found::There { typed, .. } => typed,
-    };
-    match &observed.template {
-        Found::There { typed, .. } => Ok((branch, typed)),
-        Found::Malformed(problem) => {
-            report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateInvalid, problem.clone()));
-            Err(Missing::TemplateMalformed(problem.clone()))
-        }
-        Found::Missing => {
-            let message = format!("WorkflowTemplate {} is not there", observed.workflow.spec.template);
-            report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message));
-            Err(Missing::Template)
-        }
-    }
-}
-
-impl Missing {
-    fn plan(self, observed: &Observed, report: Report<'_>) -> Plan<WorkflowStatus> {
-        let spec = &observed.workflow.spec;
-        match self {
-            Self::BranchGoes => {
-                report.stays(WorkflowPhase::Pending, Reason::Pending, "the Branch is being deleted")
-            }
-            Self::BranchMalformed(problem) => {
-                let message = format!("Branch {}: {problem}", spec.branch);
-                report.ends(WorkflowPhase::Failed, Reason::Invalid, message)
-            }
-            Self::Superseded(branch) => {
-                let message = format!("Branch {} has moved on to another commit", spec.branch);
-                still_so(report.ends(WorkflowPhase::Cancelled, Reason::Superseded, message), &branch)
-            }
-            Self::TemplateMalformed(problem) => {
-                report.ends(WorkflowPhase::Failed, Reason::TemplateInvalid, problem)
-            }
-            Self::Template => {
-                let message = format!("WorkflowTemplate {} is not there", spec.template);
-                let key = Key::new(observed.me.namespace(), &spec.template);
-                let until = "it is created".to_owned();
-                report
-                    .stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
-                    .waiting(Waiting::Object { kind: workflow_template::KIND, key, until })
-            }
-        }
-    }
-}
-
-/// Whoever goes first: what it depends on, earlier commits, and those that fill the Repository's places.
-fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Box<Plan<WorkflowStatus>>> {
-    let ahead = &observed.ahead;
-    let here = |name: &str| Key::new(observed.me.namespace(), name);
-    let on =
-        |kind: Kind, name: &str| Waiting::Object { kind, key: here(name), until: "it is done".to_owned() };
-    if !ahead.dependencies.is_empty() && ahead.unevaluated {
-        let branch = &observed.workflow.spec.branch;
-        let message = format!("waits until Branch {branch} is evaluated: what it depends on may be made yet");
-        let gate =
-            Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "the evaluation");
-        let waiting = on(branch::KIND, branch);
-        return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
-    }
-    let names = ahead.dependencies.iter().map(|dependency| dependency.template.clone()).collect::<Vec<_>>();
-    match matching::dependencies(&names, |template| ahead.phase_of(template)) {
-        Dependencies::Met => {}
-        Dependencies::Failed(template) => {
-            let name = ahead.name_of(template);
-            let message = format!("Workflow {name} of template {template} did not succeed");
-            let gate =
-                Gate::stopped(GateName::Preconditions, Reason::DependencyFailed, &message, "a new attempt");
-            let plan = report.ends(WorkflowPhase::Cancelled, Reason::DependencyFailed, message).gate(gate);
-            return Err(Box::new(plan));
-        }
-        Dependencies::Waiting(template) => {
-            let name = ahead.name_of(template);
-            let message = format!("waits for Workflow {name} of template {template}");
-            let gate =
-                Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "its success");
-            let waiting = on(workflow::KIND, name);
-            return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
-        }
-    }
-    if let Some(earlier) = &ahead.earlier {
-        let gate = Gate::waiting(GateName::Lock, Reason::WaitingForEarlierCommit, earlier, "its end");
-        let waiting = on(branch::KIND, &observed.workflow.spec.branch);
-        let message = format!("waits for an earlier commit: {earlier}");
-        return Err(Box::new(report.waits(gate, Reason::WaitingForEarlierCommit, message, waiting)));
-    }
-    let locks = &observed.locks;
-    let running = if locks.holds_some() { locks.others_before } else { locks.others };
-    match ahead.limit.filter(|limit| running >= *limit) {
-        Some(limit) => Err(Box::new(queued(observed, report, limit))),
-        None => Ok(report),
-    }
-}
-
-/// All places of the Repository are taken. The place in the queue is said once: to keep it true for all who wait would
-/// be a write for each of them whenever one starts.
-fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> Plan<WorkflowStatus> {
-    let said = report.status.message.clone().filter(|_| telling::reason(&report.status) == Reason::Queued);
-    let message = said.unwrap_or_else(|| {
-        let number = observed.ahead.place.max(1);
-        format!("queued as number {number}: at most {limit} Workflows of the Repository run at a time")
-    });
-    let looked_at = format!("the {limit} places of the Repository");
-    let gate = Gate::waiting(GateName::Lock, Reason::Queued, looked_at, "the end of another");
-    let name = observed.repository.as_ref().map(|repository| repository.name()).unwrap_or_default();
-    let key = Key::new(observed.me.namespace(), name);
-    let waiting = Waiting::Object { kind: repository::KIND, key, until: "it has a place".to_owned() };
-    report.waits(gate, Reason::Queued, message, waiting)
-}
-
-/// Somebody else holds a target.
-fn locked(mut report: Report<'_>, taken: Taken) -> Plan<WorkflowStatus> {
-    let Taken { target, holder, give_back, find_me } = taken;
-    // The label moves the version that a status is compared with, so it goes alone.
-    if let Some(step) = find_me {
-        return Plan { steps: give_back, ..Plan::rest() }.then(step);
-    }
-    let message = format!("{target} is held by {holder}");
-    report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.clone()));
-    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
-    let waiting = Waiting::Lock { target: target.to_string(), holder };
-    let mut plan = report.waits(gate, Reason::TargetLocked, message, waiting);
-    plan.steps.splice(0..0, give_back);
-    plan
-}
-
-/// A Freeze holds: it waits for its end.
-fn frozen(observed: &Observed, mut report: Report<'_>, standing: &Standing) -> Plan<WorkflowStatus> {
-    let Some(hold) = standing.hold() else { return Plan::rest() };
-    report.condition(standing.condition());
-    condition::remove(&mut report.status.conditions, TARGET_LOCKED);
-    report.status.target = observed.locks.target().map(ToString::to_string);
-    let mut plan = report.goes_on(WorkflowPhase::Pending, Reason::Frozen, hold.to_string());
-    plan.gates.extend(standing.gate());
-    // What it waits for may be far away: a lock that it had is for others.
-    plan.steps.extend(observed.locks.release(observed));
-    hold.waits(plan)
 }
 
 /// What made the Job had passed these gates, whether or not a status that said so was lost.
@@ -648,12 +403,7 @@ fn follow(
         if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && now < *at) {
             return Plan::rest().wake_at(at);
         }
-        let suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
-        // It was let go a moment ago, and nobody has started it yet: as pending as before.
-        if phase == WorkflowPhase::Pending
-            && !suspended
-            && telling::reason(&report.status) == Reason::JobCreated
-        {
+        if following::has_not_begun(job, &report.status) {
             return Plan::rest();
         }
         return gates_passed(observed, report.goes_on(phase, reason, message), now);
@@ -678,41 +428,8 @@ fn follow(
     gates_passed(observed, plan, now)
 }
 
-fn unbuildable(observed: &Observed, report: Report<'_>, error: &BuildError) -> Plan<WorkflowStatus> {
-    let (reason, change) = match error {
-        BuildError::NotAJob(_) => (Reason::TemplateInvalid, "a well-formed job, and a new attempt"),
-        BuildError::TooPowerful(_) => {
-            (Reason::PodSecurityRefused, "the label on the namespace or less power, and a new attempt")
-        }
-    };
-    let gate = Gate::stopped(GateName::Validate, reason, looked_at(observed), change);
-    report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(gate)
-}
-
 fn looked_at(observed: &Observed) -> String {
     format!("the job of WorkflowTemplate {}", observed.workflow.spec.template)
-}
-
-/// The API server did not want the Job: for good, or until a quota frees up.
-fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<WorkflowStatus> {
-    if failure.is_quota() {
-        let at = later(now, QUOTA_RETRY);
-        let why = failure.message.clone();
-        let plan = report.goes_on(WorkflowPhase::Pending, Reason::QuotaExceeded, failure.message.clone());
-        return plan.waiting(Waiting::Time { at, why }).wake_at(at);
-    }
-    let mut report = report;
-    let reason = match failure.reason.as_str() {
-        "OwnershipMismatch" => {
-            condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
-            let message = not_ours(report.observed);
-            return report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message);
-        }
-        "Forbidden" => Reason::JobForbidden,
-        "Invalid" | "BadRequest" => Reason::JobInvalid,
-        _ => Reason::JobCreationFailed,
-    };
-    report.ends(WorkflowPhase::Failed, reason, failure.message.clone())
 }
 
 /// Ends a Job and its Pods: its name is free, and its target at peace, only when they are gone.

@@ -16,7 +16,9 @@ use pawl_api::remedy::annotations::EXECUTION;
 use pawl_api::remedy::{kubernetes_execution, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
 
-use super::{Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, reap, target_hash};
+use super::{
+    Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, read_object, reap, target_hash,
+};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::JOB;
 use crate::cluster::job::followed::Followed;
@@ -49,10 +51,10 @@ impl Machine for Reaper {
     fn description(&self) -> Description {
         Description {
             name: "lock",
-            primary: Primary::One(LEASE),
+            primary: Primary::Woken(LEASE),
             depth: Depth::Full,
             watches: vec![
-                Watch::other(LEASE, |_, _| Vec::new()).by_labels(&[UNIT]),
+                Watch::other(LEASE, if_it_concerns_us).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
                 Watch::other(workflow_execution::KIND, of_a_unit_that_goes),
                 Watch::other(kubernetes_execution::KIND, of_a_unit_that_goes),
@@ -138,8 +140,22 @@ pub(crate) fn find(view: &dyn View, reference: &Reference) -> Option<Arc<Object>
     (reference.uid.is_empty() || found.uid() == reference.uid).then_some(found)
 }
 
+/// Nearly every lock is its unit's business alone: one whose unit is not seen is ours, and one with something on it that
+/// goes with time.
+fn if_it_concerns_us(lease: &Object, view: &dyn View) -> Vec<Key> {
+    if target_hash(lease).is_none() {
+        return Vec::new();
+    }
+    let is_orphaned = || match read_object(lease) {
+        Lock::Held(holder) => UNITS.contains(&holder.unit.kind) && find(view, &holder.unit).is_none(),
+        Lock::Free | Lock::Unreadable(_) => false,
+    };
+    if acts::kept_until(lease).is_some() || is_orphaned() { vec![lease.key()] } else { Vec::new() }
+}
+
+/// One that is being deleted, or was gone at once because nothing held it.
 fn of_a_unit_that_goes(unit: &Object, view: &dyn View) -> Vec<Key> {
-    if !unit.is_deleting() {
+    if !unit.is_deleting() && find(view, &unit.reference()).is_some() {
         return Vec::new();
     }
     locks_of(view, unit.uid())
@@ -253,6 +269,32 @@ spec: {{holderIdentity: w}}
         cluster.now = "2026-01-02T00:01:00Z".parse().unwrap();
         cluster.settle(&[machine]);
         assert!(cluster.world.list(&LEASE, None).is_empty(), "a Lease that says nothing more goes");
+    }
+
+    #[test]
+    fn a_lock_wakes_nobody_here_while_its_unit_is_there_and_nothing_on_it_goes_with_time() {
+        let woken = |documents: &[&str]| {
+            let cluster = Cluster::of(&[LEASE, workflow::KIND, JOB], &documents.concat());
+            let lease = cluster.world.list(&LEASE, None)[0].clone();
+            !if_it_concerns_us(&lease, &cluster.world).is_empty()
+        };
+        let lock = lease("pawl-lock-0", "Workflow", "");
+        assert!(!woken(&[&lock, WORKFLOW]));
+        assert!(woken(&[&lock]), "its unit is not seen");
+        let acts = ", pawl.dev/acts: '[{\"what\":\"unlocked\",\"by\":\"ann\",\"at\":\"2026-01-01T00:00:00Z\",\"reason\":\"r\",\"about\":\"a\"}]'";
+        assert!(woken(&[&lease("pawl-lock-0", "Workflow", acts), WORKFLOW]), "somebody did something");
+        assert!(!woken(&[&lease("node-1", "Workflow", "")]), "it is no lock");
+        assert!(!woken(&[&lease("pawl-lock-0", "Stranger", "")]), "its unit is not ours to judge");
+    }
+
+    #[test]
+    fn a_unit_that_is_gone_at_once_leads_to_its_locks() {
+        let lock = lease("pawl-lock-0", "Workflow", "");
+        let mut cluster = Cluster::of(&[LEASE, workflow::KIND, JOB], &[lock.as_str(), WORKFLOW].concat());
+        let unit = cluster.world.list(&workflow::KIND, None)[0].clone();
+        assert!(of_a_unit_that_goes(&unit, &cluster.world).is_empty());
+        cluster.world.remove(&workflow::KIND, &unit.key());
+        assert_eq!(of_a_unit_that_goes(&unit, &cluster.world).len(), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 /// An object's names, labels and annotations, one after another.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     text: Box<str>,
     /// Where each word ends.

@@ -4,31 +4,45 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{Ended, Worker, remove_dir};
+use super::{Control, End, Running, Worker, remove_dir};
 use crate::access;
 use crate::cgroup::{Cgroup, Limits};
-use crate::env::Context;
+use crate::env::{self, Context};
 use crate::events::Note;
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::images::{Image, WhyHost};
 use crate::isolate::{Bind, CANNOT_START, ContainerSpec, ImageRoot};
 use crate::life::Exit;
 use crate::mapping::GROUP_BASE;
 use crate::node::hostname;
-use crate::plan::{self, Launch, Refusal};
-use crate::records::{Process, Record};
+use crate::plan::{self, How, Launch, Refusal};
+use crate::records::Process;
 use crate::rootfs;
-use crate::sources;
+use crate::sources::{self, Sources};
 use crate::volumes::{self, Gift, Ready};
 
 /// Why a container does not start now.
-enum Refused {
-    Later { reason: &'static str, message: String, note: Note },
-    Cannot { reason: &'static str, message: String },
+pub(super) enum Refused {
+    Later {
+        reason: &'static str,
+        message: String,
+        note: Note,
+    },
+    /// Until a time, or something else happens; all has been said.
+    Held {
+        reason: &'static str,
+        message: Option<String>,
+        until: Timestamp,
+    },
+    Cannot {
+        reason: &'static str,
+        message: String,
+    },
 }
 
 impl Worker {
@@ -43,6 +57,9 @@ impl Worker {
             Refused::Later { reason, message, note } => {
                 self.life.held_up(index, reason, message, now);
                 self.note(note).await;
+            }
+            Refused::Held { reason, message, until } => {
+                self.life.held_up_until(index, reason, message, until);
             }
             Refused::Cannot { reason, message } => {
                 self.note(Note::Failed { message: message.clone() }).await;
@@ -61,18 +78,34 @@ impl Worker {
     }
 
     async fn try_start(&mut self, index: usize, container: &Container) -> Result<(), Refused> {
-        let image = self.image(container).await?;
+        let image = self.image(index, container).await?;
         if let Some(life) = self.life.containers.get_mut(index) {
             life.image_id = image.id();
         }
         let (launch, ready) = self.prepare(container, &image).await?;
         self.tell_of_compromises(container, &image, &launch).await;
-        let launched = self.launch(index, container, &image, launch, &ready).await;
-        launched.map_err(|error| Refused::Cannot { reason: "StartError", message: error.to_string() })
+        match launch.how.clone() {
+            How::Process(identity) => {
+                let launched = self.launch(index, container, &image, launch, &identity, &ready).await;
+                launched.map_err(|error| Refused::Cannot { reason: "StartError", message: error.to_string() })
+            }
+            How::Engine(terms) => self.launch_in_engine(index, container, launch, &terms, &ready).await,
+        }
     }
 
     /// What the container's image stands for.
-    async fn image(&self, container: &Container) -> Result<Image, Refused> {
+    async fn image(&mut self, index: usize, container: &Container) -> Result<Image, Refused> {
+        let own = self.shared.images.own(container.image.as_deref().unwrap_or_default());
+        match (self.shared.engine.clone(), own) {
+            // An image that is the running executable is in no engine: it is a process of this machine, as ever.
+            (_, Some(own)) => Ok(own),
+            (Some(engine), None) => self.engine_image(index, container, &engine).await,
+            (None, None) => self.image_here(container).await,
+        }
+    }
+
+    /// What is known by that name without an engine.
+    async fn image_here(&self, container: &Container) -> Result<Image, Refused> {
         let name = container.image.clone().unwrap_or_default();
         let images = self.shared.images.clone();
         let resolve = {
@@ -113,16 +146,9 @@ impl Worker {
         let found = sources::collect(&shared.client, &pod, &shared.claims).await;
         let sources = found.map_err(|error| mount(format!("reading what the pod refers to: {error}")))?;
         let (defaults, runtime) = (shared.service_env(), shared.runtime_env(&self.pod));
+        let context = self.context(&pod, &sources, &defaults, &runtime);
         // Containers are planned from the pod that has its account's volume.
         let container = all_containers(&pod).find(|other| other.name == container.name).unwrap_or(container);
-        let context = Context {
-            pod: &pod,
-            sources: &sources,
-            node: &shared.options.node_name,
-            capacity: shared.capacity,
-            defaults: &defaults,
-            runtime: &runtime,
-        };
         let plans = plan::volumes(&context, shared.options.allow_host_path);
         let plans = plans.map_err(|error| mount(error.to_string()))?;
         let launch = plan::container(&context, container, image).map_err(|refusal| match refusal {
@@ -134,17 +160,40 @@ impl Worker {
             Refusal::NoCommand(message) => Refused::Cannot { reason: "ContainerCannotRun", message },
         })?;
         let directory = shared.home(&self.uid).join("volumes");
-        let gift = self.volume_group().map(|group| Gift { group, claims: shared.claims.directory.clone() });
+        let gift =
+            self.volume_group(image).map(|group| Gift { group, claims: shared.claims.directory.clone() });
         let ready =
             tokio::task::spawn_blocking(move || volumes::set_up(&directory, &plans, gift.as_ref())).await;
         let ready = ready.map_err(io::Error::other).flatten();
         Ok((launch, ready.map_err(|error| mount(format!("setting up volumes: {error}")))?))
     }
 
+    fn context<'a>(
+        &'a self,
+        pod: &'a Pod,
+        sources: &'a Sources,
+        defaults: &'a [(String, String)],
+        runtime: &'a [(String, String)],
+    ) -> Context<'a> {
+        let shared = &self.shared;
+        let (node, capacity) = (&shared.options.node_name, shared.capacity);
+        Context { pod, sources, node, capacity, defaults, runtime }
+    }
+
+    /// What is to be masked in the output of a container that runs already; `None`: that is no longer known.
+    pub(super) async fn secrets(&self, container: &Container) -> Option<Vec<String>> {
+        let shared = &self.shared;
+        let sources = sources::collect(&shared.client, &self.pod, &shared.claims).await.ok()?;
+        let (defaults, runtime) = (shared.service_env(), shared.runtime_env(&self.pod));
+        let context = self.context(&self.pod, &sources, &defaults, &runtime);
+        env::resolve(&context, container).ok().map(|environment| environment.secrets)
+    }
+
     /// The pod, with what it needs to talk to the API server, if there is one to talk to and a place to put it.
     async fn with_access(&self) -> Result<Pod, kube::Error> {
         let shared = &self.shared;
-        if shared.options.service.is_none() || !shared.isolation.mount {
+        let place = shared.isolation.mount || shared.engine.is_some();
+        if shared.options.service.is_none() || !place {
             return Ok(self.pod.clone());
         }
         let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
@@ -155,9 +204,15 @@ impl Worker {
     }
 
     /// The machine's number of the group that volumes are given to; `None` where it cannot be, or need not.
-    fn volume_group(&self) -> Option<u32> {
+    fn volume_group(&self, image: &Image) -> Option<u32> {
         let group = self.pod.spec.as_ref().and_then(identity::fs_group)?;
-        match u32::try_from(group).ok().filter(|_| self.shared.isolation.groups)? {
+        let group = u32::try_from(group).ok()?;
+        match image {
+            // An engine's groups are the machine's own, and only root may give to them.
+            Image::Engine(_) => return Some(group).filter(|_| nix::unistd::geteuid().is_root()),
+            Image::Own { .. } | Image::Unpacked(_) | Image::Host(_) => {}
+        }
+        match Some(group).filter(|_| self.shared.isolation.groups)? {
             0 => Some(nix::unistd::getegid().as_raw()),
             group => group.checked_add(GROUP_BASE),
         }
@@ -171,11 +226,24 @@ impl Worker {
                 self.note(Note::ImageIgnored { image: name, why: *why }).await;
             }
             Image::Unpacked(_) => self.note(Note::Pulled { image: name }).await,
-            Image::Host(_) | Image::Own { .. } => {}
+            // An engine's image was told of when it was found.
+            Image::Host(_) | Image::Own { .. } | Image::Engine(_) => {}
         }
-        let groups = !launch.identity.groups.is_empty();
-        if groups && !self.shared.isolation.groups && self.told.insert("groups") {
-            self.note(Note::GroupsIgnored).await;
+        let given = || {
+            self.pod.spec.as_ref().and_then(identity::fs_group).is_none()
+                || self.volume_group(image).is_some()
+        };
+        let note = match &launch.how {
+            How::Process(identity) if !identity.groups.is_empty() && !self.shared.isolation.groups => {
+                Some(Note::GroupsIgnored)
+            }
+            How::Engine(_) if !given() => Some(Note::VolumesNotGiven),
+            How::Process(_) | How::Engine(_) => None,
+        };
+        if let Some(note) = note
+            && self.told.insert("groups")
+        {
+            self.note(note).await;
         }
     }
 
@@ -185,20 +253,12 @@ impl Worker {
         container: &Container,
         image: &Image,
         launch: Launch,
+        identity: &Identity,
         ready: &BTreeMap<String, Ready>,
     ) -> Result<(), crate::process::Error> {
-        let mut spec = self.spec(&container.name, image, &launch, ready).await?;
-        let id = self.id(index);
-        let restarts = self.restarts(index);
-        let mut record = Record {
-            id: id.clone(),
-            image_id: image.id(),
-            restarts,
-            ends_in_row: self.life.containers.get(index).map_or(0, |c| c.ends_in_row),
-            started_at: self.shared.now(),
-            process: None,
-            exit: None,
-        };
+        let mut spec = self.spec(&container.name, image, &launch, identity, ready).await?;
+        let mut record = self.record(index, self.id(index));
+        let restarts = record.restarts;
         // On disk before anything runs: after a crash in between, the container counts as begun.
         self.records.write(&container.name, &record)?;
         let writer = self.shared.logs.writer(&self.uid, &container.name, restarts)?;
@@ -213,11 +273,11 @@ impl Worker {
         };
         record.process = Process::of(process.handle.pid);
         self.records.write(&container.name, &record)?;
-        self.running.insert(index, (process.handle.clone(), launch));
-        self.life.started(index, id, record.started_at);
-        self.waits.spawn(async move {
+        self.life.started(index, record.id, record.started_at);
+        let control = Control::Process(process.handle.clone());
+        self.runs(index, Running::of(control, launch), async move {
             let code = process.wait().await;
-            Ended { index, code, oom_killed: leave(cgroup).await }
+            End::Exited { code, oom_killed: leave(cgroup).await, finished_at: None }
         });
         self.note(Note::Started { container: container.name.clone() }).await;
         Ok(())
@@ -246,6 +306,7 @@ impl Worker {
         name: &str,
         image: &Image,
         launch: &Launch,
+        identity: &Identity,
         ready: &BTreeMap<String, Ready>,
     ) -> io::Result<ContainerSpec> {
         let shared = &self.shared;
@@ -292,7 +353,6 @@ impl Worker {
             let target = PathBuf::from(&launch.termination_path);
             binds.push(Bind { source: self.message_path(name), sub_path: None, target, read_only: false });
         }
-        let identity = &launch.identity;
         Ok(ContainerSpec {
             runner: std::process::id().cast_signed(),
             executable: shared.options.own_executable.clone(),

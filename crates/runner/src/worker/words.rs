@@ -5,9 +5,8 @@ use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use super::Worker;
+use super::{Running, Worker};
 use crate::order;
-use crate::plan::Launch;
 
 /// A kubelet's limit for a termination message.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 4096;
@@ -16,37 +15,50 @@ const MAX_FALLBACK_BYTES: usize = 2048;
 const MAX_FALLBACK_LINES: u64 = 80;
 /// Shorter secrets are not masked: a message full of stars for every `1` in it helps nobody.
 const MIN_MASKED_BYTES: usize = 4;
+/// A container that ran while Pawl did not, and whose Secrets are gone: nobody can tell what to mask.
+const UNSAID: &str = "its last words are not shown: what to mask in them can no longer be read";
 
 impl Worker {
     /// The termination message: what the container left at its path, or the end of its log.
-    pub(super) async fn last_words(&self, name: &str, launch: &Launch, code: u8) -> Option<String> {
+    pub(super) async fn last_words(&self, name: &str, running: &Running, code: u8) -> Option<String> {
+        let Some(secrets) = &running.secrets else { return Some(UNSAID.to_owned()) };
         // A secret that the cut would tear must be known for one: so much more is read, and cut off when it is masked.
-        let more = launch.secrets.iter().map(String::len).max().unwrap_or(0);
+        let more = secrets.iter().map(String::len).max().unwrap_or(0);
         let text = tail(&self.message_path(name), MAX_MESSAGE_BYTES + more).await;
-        let mut words = last(&masked(text, &launch.secrets), MAX_MESSAGE_BYTES);
-        if words.is_empty() && launch.fallback_to_logs && code != 0 {
+        let mut words = last(&masked(text, secrets), MAX_MESSAGE_BYTES);
+        if words.is_empty() && running.fallback_to_logs && code != 0 {
             let bytes = MAX_FALLBACK_BYTES + more;
             let log = self.shared.logs.tail(&self.uid, name, MAX_FALLBACK_LINES, bytes).await;
-            words = last(&masked(log, &launch.secrets), MAX_FALLBACK_BYTES);
+            words = last(&masked(log, secrets), MAX_FALLBACK_BYTES);
         }
         Some(words).filter(|words| !words.is_empty())
     }
 
     /// What a container that runs in its turn leaves for those after it: its exit code, and files. `None`: nobody asked
     /// for a report.
-    pub(super) async fn report(&self, name: &str, launch: &Launch, code: u8) -> Option<(u8, Option<String>)> {
+    pub(super) async fn report(
+        &self,
+        name: &str,
+        running: &Running,
+        code: u8,
+    ) -> Option<(u8, Option<String>)> {
         let order = self.life.order.clone()?;
         let (volumes, name) = (self.shared.home(&self.uid).join("volumes"), name.to_owned());
-        let secrets = launch.secrets.clone();
+        let secrets = running.secrets.clone();
         let told = tokio::task::spawn_blocking(move || {
             if let Err(error) = order::leave_exit_code(&volumes, &order, &name, code) {
                 tracing::warn!(%error, container = name, "an exit code cannot be left for the next container");
             }
-            order.report.map(|report| order::report(&volumes, &report, &|text| masked(text, &secrets)))
+            let report = order.report?;
+            let secrets = secrets.ok_or_else(|| UNSAID.to_owned());
+            Some(secrets.and_then(|secrets| {
+                let told = order::report(&volumes, &report, &|text| masked(text, &secrets));
+                told.map_err(|error| error.to_string())
+            }))
         });
         match told.await.ok()?? {
             Ok(message) => Some((code, message)),
-            Err(error) => Some((code.max(1), Some(error.to_string()))),
+            Err(error) => Some((code.max(1), Some(error))),
         }
     }
 }

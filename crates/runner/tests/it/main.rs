@@ -1,4 +1,4 @@
-//! Do pods really run? Processes of this machine, through an API server in this process.
+//! Do pods really run? Processes of this machine, or containers of an engine, through an API server in this process.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,6 +7,8 @@
     reason = "what helps a test fails as a test does"
 )]
 
+mod docker;
+mod engine;
 mod faults;
 mod images;
 mod isolation;
@@ -23,6 +25,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use pawl_apiserver::{RealEnv, Server};
+use pawl_runner::docker::Engine;
 use pawl_runner::life::Timing;
 use pawl_runner::{Isolation, LogOptions, Logs, Options, Runner};
 use serde_json::{Value, json};
@@ -37,6 +40,8 @@ struct World {
     client: Client,
     data: tempfile::TempDir,
     logs: Logs,
+    /// Where containers run, if not as processes.
+    engine: Option<Engine>,
     stop: Option<oneshot::Sender<()>>,
     runner: JoinHandle<()>,
 }
@@ -51,8 +56,8 @@ impl World {
         let server = Server::in_memory(Arc::new(RealEnv));
         let data = tempfile::tempdir().unwrap();
         let client = Client::new(server.service(), "default");
-        let (logs, stop, runner) = start(&client, data.path().to_owned(), isolation);
-        Self { client, data, logs, stop: Some(stop), runner }
+        let (logs, stop, runner) = start(&client, data.path().to_owned(), isolation, None);
+        Self { client, data, logs, engine: None, stop: Some(stop), runner }
     }
 
     /// As `kill -9` would leave it: nothing is told, nothing is written.
@@ -62,7 +67,8 @@ impl World {
     }
 
     async fn restart(&mut self) {
-        let (logs, stop, runner) = start(&self.client, self.data.path().to_owned(), None);
+        let engine = self.engine.clone();
+        let (logs, stop, runner) = start(&self.client, self.data.path().to_owned(), None, engine);
         (self.logs, self.stop, self.runner) = (logs, Some(stop), runner);
     }
 
@@ -138,14 +144,17 @@ fn start(
     client: &Client,
     data: PathBuf,
     isolation: Option<Isolation>,
+    engine: Option<Engine>,
 ) -> (Logs, oneshot::Sender<()>, JoinHandle<()>) {
     let mut options = Options::new(data, container_executable());
     options.container_arguments = Vec::new();
     options.own_images = vec!["example.invalid/pawl".to_owned()];
     options.isolation = isolation;
+    options.engine = engine;
     options.timing = Timing {
         restart_initial: SignedDuration::from_millis(50),
         config_retry: SignedDuration::from_millis(50),
+        pull_initial: SignedDuration::from_millis(100),
         ..Timing::default()
     };
     let runner = Runner::new(client.clone(), options);

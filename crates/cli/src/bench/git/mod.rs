@@ -114,6 +114,7 @@ async fn on_up(args: &Args, stopping: Stop) -> anyhow::Result<Load> {
     let up = Controllers::up(directory.path()).await?;
     let stage = Stage::set(Some(&directory.path().join("kubeconfig")), stopping).await?;
     stage.introduce(args).await?;
+    stage.in_step().await?;
     at_rest(&stage, &up).await?;
     let ender = Ender::start(stage.client(), stage::NAMESPACE);
     let load = push(args, &stage, &up, &ender).await?;
@@ -124,8 +125,12 @@ async fn on_up(args: &Args, stopping: Stop) -> anyhow::Result<Load> {
 }
 
 async fn measure(args: &Args, stage: &Stage, up: Option<Load>) -> anyhow::Result<Outcome> {
-    let controllers = Controllers::start(stage.kubeconfig()).await?;
     stage.introduce(args).await?;
+    if args.kubeconfig.is_some() {
+        stage.alone().await?;
+    }
+    let controllers = Controllers::start(stage.kubeconfig()).await?;
+    stage.in_step().await?;
     at_rest(stage, &controllers).await?;
     let ender = Ender::start(stage.client(), stage::NAMESPACE);
     let load = push(args, stage, &controllers, &ender).await?;

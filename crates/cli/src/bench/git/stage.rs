@@ -37,6 +37,9 @@ const RATE_LIMIT: u32 = 1_000_000;
 /// How long everything may take to go away again.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
 
+/// How soon controllers that are there would have seen a new Repository: they do at once, and a busy machine is slow.
+const OTHERS_WITHIN: Duration = Duration::from_secs(2);
+
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -99,7 +102,7 @@ impl Stage {
         }
     }
 
-    /// Makes the template and the Repository, and waits until it has seen the default branch.
+    /// Makes the template and the Repository.
     pub(super) async fn introduce(&self, args: &super::Args) -> anyhow::Result<()> {
         let secret = json!({"stringData": {"github-app-id": APP_ID.to_string(),
             "github-installation-id": INSTALLATION_ID.to_string(), "github-private-key": APP_KEY_PKCS1}});
@@ -116,6 +119,22 @@ impl Stage {
         ] {
             self.create(&kind, name, manifest).await?;
         }
+        Ok(())
+    }
+
+    /// Makes sure that nobody else sees to Repositories there: what two do is not what one costs.
+    pub(super) async fn alone(&self) -> anyhow::Result<()> {
+        tokio::time::sleep(OTHERS_WITHIN).await;
+        let seen = self.api(&repository::KIND).get(REPOSITORY).await?;
+        if seen.metadata.finalizers.is_some_and(|held| !held.is_empty()) || seen.data.get("status").is_some()
+        {
+            bail!("controllers of somebody else's run against this API server: stop them first");
+        }
+        Ok(())
+    }
+
+    /// Waits until the Repository has seen the default branch.
+    pub(super) async fn in_step(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         while began.elapsed() < GONE_WITHIN {
             let seen = self.api(&repository::KIND).get(REPOSITORY).await?;

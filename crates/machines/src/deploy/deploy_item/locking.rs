@@ -12,11 +12,10 @@ use pawl_api::deploy::labels;
 use pawl_api::git::workflow::WAITS_FOR;
 use pawl_api::meta::Target;
 use pawl_api::pawl::annotations::TARGETS;
-use serde_json::json;
 
-use crate::lock::{self, Claim, Holder, LEASE, Lock, Marks};
+use crate::lock::{self, Claim, Holder, LEASE, Lock, Marks, Taken, Turn};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Part, Step};
+use crate::plan::Step;
 use crate::view::View;
 
 /// What the caches show of an item's locks.
@@ -30,24 +29,6 @@ pub(super) struct Locks {
     leases: BTreeMap<Key, Arc<Object>>,
     /// The Leases that name this item, whatever its targets are by now.
     pub(super) held: Vec<Arc<Object>>,
-}
-
-/// Whether an item may act on its targets now.
-pub(super) enum Turn {
-    Yes,
-    /// After these steps, if they all succeed.
-    Take(Vec<Step>),
-    No(Box<Taken>),
-}
-
-/// Somebody else holds a target.
-pub(super) struct Taken {
-    pub(super) target: Target,
-    pub(super) holder: String,
-    /// What was taken of the others, given back.
-    pub(super) give_back: Vec<Step>,
-    /// Makes the item findable for whoever frees the target.
-    pub(super) find_me: Option<Step>,
 }
 
 impl Locks {
@@ -86,13 +67,7 @@ impl Locks {
             Claim::Have => Turn::Yes,
             Claim::Take(steps) => Turn::Take(steps),
             Claim::Busy { target, holder, give_back } => {
-                let hash = target.short_hash();
-                let find_me = (me.label(WAITS_FOR) != Some(&hash)).then(|| Step::Patch {
-                    target: me.reference(),
-                    resource_version: None,
-                    patch: json!({"metadata": {"labels": {WAITS_FOR: hash}}}),
-                    part: Part::Main,
-                });
+                let find_me = lock::find_me(me, &target);
                 Turn::No(Box::new(Taken { target, holder, give_back, find_me }))
             }
         }

@@ -182,7 +182,7 @@ mod tests {
             "spec": {"deployItems": list}, "status": {"jobID": job}})
     }
 
-    fn item(at: usize, controlled: bool, status: Value) -> Value {
+    fn item(at: usize, controlled: bool, status: &Value) -> Value {
         let name = deploy_item::name("e", "e", &format!("i{at}"));
         json!({"kind": "DeployItem", "metadata": {"name": name, "uid": format!("i{at}"),
             "ownerReferences": [{"apiVersion": execution::KIND.api_version(), "kind": "Execution", "name": "e", "uid": "e",
@@ -232,9 +232,9 @@ mod tests {
                         let name = deploy_item::name("e", "e", &format!("i{at}"));
                         cluster.world.remove(&deploy_item::KIND, &Key::new(Some("n"), &name));
                     }
-                    5 => cluster.put(item(at, false, status)),
-                    6 => cluster.put(malformed(item(at, true, status))),
-                    _ => cluster.put(item(at, true, status)),
+                    5 => cluster.put(item(at, false, &status)),
+                    6 => cluster.put(malformed(item(at, true, &status))),
+                    _ => cluster.put(item(at, true, &status)),
                 }
                 cluster.put(execution(job, length));
                 let me = cluster.world.get(&execution::KIND, &Key::new(Some("n"), "e")).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     fn one_that_did_not_change_is_not_looked_into_again() {
         let mut cluster = Cluster::of(&[execution::KIND, deploy_item::KIND, target::KIND], "");
         cluster.put(execution("one", ITEMS));
-        (0..ITEMS).for_each(|at| cluster.put(item(at, true, json!({"jobID": "one"}))));
+        (0..ITEMS).for_each(|at| cluster.put(item(at, true, &json!({"jobID": "one"}))));
         let me = cluster.world.get(&execution::KIND, &Key::new(Some("n"), "e")).unwrap();
         let me = me.parse::<Execution>().unwrap();
         let mut family = Family::of(None, &cluster.world, &me, "one");
@@ -261,7 +261,7 @@ mod tests {
         let key = family.owned[0].object.key();
         let raw = cluster.get(&deploy_item::KIND, &key).unwrap();
         cluster.world.put(Object::new(deploy_item::KIND, raw).unwrap());
-        cluster.put(item(2, true, json!({"jobID": "one", "jobIDFinished": "one", "phase": "Succeeded"})));
+        cluster.put(item(2, true, &json!({"jobID": "one", "jobIDFinished": "one", "phase": "Succeeded"})));
         let family = Family::of(Some(family), &cluster.world, &me, "one");
         let done = family.owned.iter().filter(|owned| owned.stands == Some(Standing::Done)).count();
         let untouched = family.owned.iter().filter(|owned| owned.stands == Some(Standing::Failed)).count();

@@ -266,9 +266,21 @@ fn sequence_of(branch: &Object) -> Option<i64> {
 }
 
 /// The Workflows of each Branch that wait for a place.
-pub(super) static QUEUED: Line = Line {
+pub(super) const QUEUED: Line = Line {
     name: "queued",
     stands: |object| {
         !object.is_deleting() && object.parse::<Workflow>().is_ok_and(|workflow| is_queued(&workflow))
     },
 };
+
+/// The Workflows of each Branch that are not over: whoever asks for those does not have to look into all the others.
+pub(in crate::git) const UNFINISHED: Line = Line {
+    name: "unfinished",
+    stands: |object| {
+        object
+            .parse::<Workflow>()
+            .is_ok_and(|workflow| !phase(&workflow).is_some_and(WorkflowPhase::is_terminal))
+    },
+};
+
+pub(super) static LINES: [Line; 2] = [QUEUED, UNFINISHED];

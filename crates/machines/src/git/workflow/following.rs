@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use pawl_api::git::WorkflowPhase;
+use pawl_api::git::{WorkflowPhase, WorkflowStatus};
 use pawl_api::meta::Reason;
 
+use super::telling;
 use crate::cluster::job::followed::Followed;
 use crate::git::check_run::{Container, between};
 use crate::object::Object;
@@ -36,6 +37,13 @@ pub(super) fn phase_of(job: &Followed) -> (WorkflowPhase, Reason, String) {
         return (WorkflowPhase::Running, Reason::Running, "the Job is running".to_owned());
     }
     (WorkflowPhase::Pending, Reason::Pending, "the Job has no running Pod".to_owned())
+}
+
+/// Whether a Job that was recorded and let go has not begun yet: as pending as before, and nothing to say of it.
+pub(super) fn has_not_begun(job: &Followed, status: &WorkflowStatus) -> bool {
+    let suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
+    let (phase, ..) = phase_of(job);
+    phase == WorkflowPhase::Pending && !suspended && telling::reason(status) == Reason::JobCreated
 }
 
 /// What a kubelet says of a container that it cannot get to run.

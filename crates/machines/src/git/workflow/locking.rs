@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::git::workflow::{HELD_FOR, WAITS_FOR, parameters};
+use pawl_api::git::workflow::{HELD_FOR, parameters};
 use pawl_api::git::{BranchSpec, Repository, WorkflowSpec, labels};
 use pawl_api::meta::Target;
 use pawl_api::meta::target::GitRef;
 use pawl_api::pawl::annotations::TARGETS;
-use serde_json::json;
 
 use super::Observed;
 use crate::cluster::job::JOB;
-use crate::lock::{self, Claim, Holder, LEASE, Marks, UNIT};
+use crate::lock::{self, Claim, Holder, LEASE, Marks, Taken, Turn, UNIT};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Part, Step};
+use crate::plan::Step;
 use crate::view::View;
 
 /// GitHub's own name, whose API has another.
@@ -37,24 +36,6 @@ pub(super) struct Locks {
     pub(super) others_running: usize,
     /// How many of those took theirs before this one, in the API server's own order.
     pub(super) others_before: usize,
-}
-
-/// Whether a Workflow may act on its targets now.
-pub(super) enum Turn {
-    Yes,
-    /// After these steps, if they all succeed.
-    Take(Vec<Step>),
-    No(Box<Taken>),
-}
-
-/// Somebody else holds a target.
-pub(super) struct Taken {
-    pub(super) target: Target,
-    pub(super) holder: String,
-    /// What was taken of the others, given back.
-    pub(super) give_back: Vec<Step>,
-    /// Makes the Workflow findable for whoever frees the target, where nothing else would lead there.
-    pub(super) find_me: Option<Step>,
 }
 
 impl Locks {
@@ -130,7 +111,7 @@ impl Locks {
                 // Whoever holds our own target for the same Repository leads to us when it lets go.
                 let known =
                     theirs.is_some() && theirs == repository.as_deref() && Some(&target) == self.target();
-                let find_me = (!known).then(|| find_me(me, &target)).flatten();
+                let find_me = (!known).then(|| lock::find_me(me, &target)).flatten();
                 Turn::No(Box::new(Taken { target, holder, give_back, find_me }))
             }
         }
@@ -216,16 +197,6 @@ pub(super) fn occupied(view: &dyn View, repository_uid: &str) -> BTreeSet<String
 fn revision(lease: &Arc<Object>) -> Option<u64> {
     // A lock that is free has no unit's label. To read the whole holder of each would cost more than the decision.
     lease.label(UNIT).and_then(|_| lease.resource_version().parse().ok())
-}
-
-fn find_me(me: &Object, target: &Target) -> Option<Step> {
-    let hash = target.short_hash();
-    (me.label(WAITS_FOR) != Some(&hash)).then(|| Step::Patch {
-        target: me.reference(),
-        resource_version: None,
-        patch: json!({"metadata": {"labels": {WAITS_FOR: hash}}}),
-        part: Part::Main,
-    })
 }
 
 impl Observed {

@@ -5,19 +5,49 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use pawl_api::git::repository;
 use pawl_api::git::workflow::{HELD, HELD_FOR, WAITS_FOR};
-use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, labels, workflow};
+use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate};
+use pawl_api::git::{labels, workflow, workflow_template};
 use pawl_api::meta::target::GitRef;
 use pawl_api::meta::{Phase, Reason, Target};
 
-use super::ahead::{commits, has_not_started, is_evaluated, next_queued, workflows_of};
+use super::ahead::{UNFINISHED, commits, has_not_started, is_evaluated, next_queued, workflows_of};
+use super::following;
 use super::locking::occupied;
 use crate::cluster::job::JOB;
+use crate::cluster::job::followed::Followed;
 use crate::git::account;
 use crate::lock::{self, LEASE, Lock, Place};
 use crate::object::{Key, Object};
-use crate::view::View;
+use crate::view::{View, group_of};
+
+/// Whose Job it is, but for what that one did itself: a Job that was let go and has not begun is as its Workflow left it.
+pub(super) fn of_the_job(job: &Object, view: &dyn View) -> Vec<Key> {
+    let is_ours = |owner: &&OwnerReference| {
+        owner.kind == workflow::KIND.kind && group_of(&owner.api_version) == workflow::KIND.group
+    };
+    let Some(owner) = job.controller().filter(is_ours) else { return Vec::new() };
+    let key = Key::new(job.namespace(), &owner.name);
+    let now = view.get(&JOB, &job.key()).filter(|now| now.uid() == job.uid());
+    let quiet = now.is_some_and(|now| {
+        // What it was before, its newest version speaks for, while it is the same Workflow's.
+        if now.resource_version() != job.resource_version() {
+            return now.controller() == Some(owner);
+        }
+        let workflow = view.get(&workflow::KIND, &key).filter(|workflow| workflow.uid() == owner.uid);
+        let status = workflow.and_then(|workflow| workflow.parse::<Workflow>().ok()?.status.clone());
+        let recorded = status.filter(|status| {
+            status.job_ref.as_ref().is_some_and(|made| made.uid == job.uid()) && !job.is_deleting()
+        });
+        let let_go = recorded.filter(|_| job.annotation(HELD).is_none());
+        let_go.is_some_and(|status| {
+            job.parse::<Followed>().is_ok_and(|job| following::has_not_begun(&job, &status))
+        })
+    });
+    if quiet { Vec::new() } else { vec![key] }
+}
 
 /// A Job has its Workflow's name, and a Pod names its Job.
 pub(super) fn of_the_pods_job(pod: &Object, _: &dyn View) -> Vec<Key> {
@@ -77,13 +107,7 @@ pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
     }
     let key = Key::new(object.namespace(), &typed.spec.branch);
     let Some(branch) = view.get(&pawl_api::git::branch::KIND, &key) else { return Vec::new() };
-    let dependents = workflows_of(view, &branch).into_iter().filter(|other| {
-        other
-            .parse::<Workflow>()
-            .is_ok_and(|other| other.spec.path == typed.spec.path && other.spec.sha == typed.spec.sha)
-            && waits_for(other, Reason::WaitingForDependency)
-    });
-    let mut keys: Vec<Key> = dependents.map(|other| other.key()).collect();
+    let mut keys = dependents(&typed, &branch, view);
     // One that never ran gives back no lock, but it may have been the one that a place was offered to.
     let never_ran = typed.status.as_ref().is_none_or(|status| status.job_ref.is_none());
     if let Some(repository) = account::repository_of(view, &branch).filter(|_| never_ran) {
@@ -102,6 +126,27 @@ pub(super) fn after_a_workflow(object: &Object, view: &dyn View) -> Vec<Key> {
         keys.extend(next.map(|(_, object)| object.key()));
     }
     keys
+}
+
+/// Those of the same commit and path that wait for it, where some template depends on its own: what a template that is
+/// edited depends on by then, its own change leads to.
+fn dependents(over: &Workflow, branch: &Object, view: &dyn View) -> Vec<Key> {
+    let templates = view.list(&workflow_template::KIND, branch.namespace());
+    let depends = |template: &Arc<Object>| {
+        template
+            .parse::<WorkflowTemplate>()
+            .is_ok_and(|one| one.spec.depends_on.contains(&over.spec.template))
+    };
+    if !templates.iter().any(depends) {
+        return Vec::new();
+    }
+    let waiting = workflows_of(view, branch).into_iter().filter(|other| {
+        other
+            .parse::<Workflow>()
+            .is_ok_and(|other| other.spec.path == over.spec.path && other.spec.sha == over.spec.sha)
+            && waits_for(other, Reason::WaitingForDependency)
+    });
+    waiting.map(|other| other.key()).collect()
 }
 
 /// Who holds it; when it is free, who waits for it; and who waits for the Repository's place that it took.
@@ -146,8 +191,9 @@ fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
             GitRef::Default => spec.sequence.is_some(),
             GitRef::Named(name) => name.ends_with(&spec.name),
         });
-        let owned = if same_ref { view.owned(&workflow::KIND, branch.uid()) } else { Vec::new() };
-        let waiting = owned.into_iter().filter(|object| {
+        let unfinished =
+            if same_ref { view.in_line(&workflow::KIND, &UNFINISHED, branch.uid()) } else { Vec::new() };
+        let waiting = unfinished.into_iter().filter(|object| {
             is_on(object, target.template(), target.path()) && (not_started(object) || is_held(object, view))
         });
         waiting.map(|object| (Place::of(&object, sequence), object.key())).collect::<Vec<_>>()
@@ -209,4 +255,49 @@ fn waits_for(object: &Arc<Object>, reason: Reason) -> bool {
 /// Whether its Job was made and not let go.
 fn is_held(workflow: &Object, view: &dyn View) -> bool {
     view.get(&JOB, &workflow.key()).is_some_and(|job| job.annotation(HELD).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Cluster;
+    use serde_json::{Value, json};
+
+    /// Whether the Workflow hears of the newest version of its Job, with this status of its own.
+    fn heard(job: &Value, reason: &str) -> bool {
+        let owner = json!({"apiVersion": "terrakojo.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "w",
+            "controller": true});
+        let mut cluster = Cluster::of(&[workflow::KIND, JOB], "");
+        cluster.put(json!({"kind": "Workflow", "metadata": {"name": "w", "uid": "w"},
+            "spec": {"branch": "b", "owner": "o", "repository": "r", "sha": "0".repeat(40), "template": "t",
+                "path": "p"},
+            "status": {"phase": "Pending", "reason": reason, "jobRef": {"name": "w", "uid": "job"}}}));
+        let mut manifest = json!({"kind": "Job", "metadata": {"name": "w", "uid": "job", "ownerReferences": [owner]},
+            "spec": {"suspend": false, "template": {}}});
+        crate::testing::merge(&mut manifest, job);
+        cluster.put(manifest);
+        let job = cluster.world.get(&JOB, &Key::new(Some("n"), "w")).unwrap();
+        of_the_job(&job, &cluster.world) == [Key::new(Some("n"), "w")]
+    }
+
+    #[test]
+    fn a_workflow_hears_of_its_job_but_for_having_let_it_go() {
+        assert!(!heard(&json!({}), "JobCreated"), "it was let go, and has not begun");
+        assert!(heard(&json!({}), "Suspended"), "somebody else let it go");
+        assert!(
+            heard(&json!({"metadata": {"annotations": {HELD: "false"}}}), "JobCreated"),
+            "it is to be let go"
+        );
+        assert!(heard(&json!({"metadata": {"uid": "other"}}), "JobCreated"), "it is another");
+        assert!(heard(&json!({"spec": {"suspend": true}}), "JobCreated"), "somebody holds it");
+        for status in [
+            json!({"active": 1}),
+            json!({"conditions": [{"type": "Complete", "status": "True"}]}),
+            json!({"conditions": [{"type": "Failed", "status": "True"}]}),
+        ] {
+            assert!(heard(&json!({"status": status}), "JobCreated"), "{status}");
+        }
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
+        assert!(heard(&deleted, "JobCreated"), "it goes");
+    }
 }

@@ -12,12 +12,11 @@ use pawl_api::meta::{Target, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::remedy::kubernetes_execution::KIND;
 use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase};
-use serde_json::json;
 
 use crate::lock::reaper::lives;
 use crate::lock::{self, Claim, Holder, LEASE, Life, Lock, Marks, Place};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Part, Step};
+use crate::plan::Step;
 use crate::view::View;
 
 /// What the caches show of an execution's locks.
@@ -113,7 +112,7 @@ impl Locks {
                 None => Turn::Take(steps),
                 Some((target, Waiter { who, until, .. })) => {
                     let holder = format!("nobody; {who} has waited for longer");
-                    let steps = find_me(me, target).into_iter().collect();
+                    let steps = lock::find_me(me, target).into_iter().collect();
                     Turn::Busy(Box::new(Busy { target: target.clone(), holder, until: Some(*until), steps }))
                 }
             },
@@ -124,7 +123,7 @@ impl Locks {
                 if let Some(steps) = reaped {
                     return Turn::Reap(steps);
                 }
-                let steps = give_back.into_iter().chain(find_me(me, &target)).collect();
+                let steps = give_back.into_iter().chain(lock::find_me(me, &target)).collect();
                 Turn::Busy(Box::new(Busy { target, holder, until: None, steps }))
             }
         }
@@ -148,14 +147,4 @@ impl Locks {
 pub(super) fn first_in_line(view: &dyn View, hash: &str) -> Option<Waiter> {
     let named = view.labelled(&KIND, WAITS_FOR, hash);
     named.iter().filter_map(Waiter::read).min_by(|one, other| one.place.cmp(&other.place))
-}
-
-fn find_me(me: &Object, target: &Target) -> Option<Step> {
-    let hash = target.short_hash();
-    (me.label(WAITS_FOR) != Some(&hash)).then(|| Step::Patch {
-        target: me.reference(),
-        resource_version: None,
-        patch: json!({"metadata": {"labels": {WAITS_FOR: hash}}}),
-        part: Part::Main,
-    })
 }

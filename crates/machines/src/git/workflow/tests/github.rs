@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::git::github::{
-    self, Access, Ask, CheckRun, CheckRunRef, Conclusion, Identity, Reply as Said, StatusState,
+    self, Access, Ask, CheckRun, CheckRunRef, CheckState, Conclusion, Identity, Reply as Said, StatusState,
 };
 use crate::outside::{Call, Reply};
 
