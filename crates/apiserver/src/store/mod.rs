@@ -19,11 +19,9 @@ mod frames;
 mod journal;
 mod object;
 mod record;
+mod visible;
 
-use std::borrow::Borrow;
-use std::cmp::Ordering as Order;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -36,15 +34,13 @@ pub(crate) use frames::{FrameKind, Frames};
 use journal::{Ack, Journal, MemoryJournal};
 pub(crate) use object::{Draft, type_head};
 pub use object::{Ids, Labels, Meta, Object};
+use visible::{Keyed, Table, Visible};
 
 /// How many events are kept for watchers, unless told otherwise. A kube-apiserver keeps at least 100 per
 /// resource; a controller that was away for a minute at 200 writes a second needs 12,000.
 const DEFAULT_LOG_EVENTS: usize = 16_384;
 /// How many bytes the kept events may hold, unless told otherwise: 16,384 objects of 4 KiB.
 const DEFAULT_LOG_BYTES: usize = 64 << 20;
-
-/// How many of the newest events keep their watch lines: those whom a watcher that keeps up has yet to send.
-const NEWS_EVENTS: usize = 1_024;
 
 /// How much history is kept.
 #[derive(Debug, Clone, Copy)]
@@ -203,53 +199,6 @@ struct Writer {
     /// The head of every key that has pending writes, and the revision that made it.
     overlay: HashMap<TableKey, (u64, Option<Arc<Object>>)>,
     failed: Option<JournalFailed>,
-}
-
-#[derive(Debug, Default)]
-struct Visible {
-    revision: u64,
-    /// Events up to and including this revision are gone.
-    compacted: u64,
-    tables: HashMap<Arc<str>, Table>,
-    log: VecDeque<Arc<Event>>,
-    log_bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    objects: BTreeSet<Keyed>,
-    log: VecDeque<Arc<Event>>,
-    changed: Arc<Topic>,
-}
-
-/// An object in the order of keys, of which it is not kept a second copy.
-#[derive(Debug, Clone)]
-struct Keyed(Arc<Object>);
-
-impl Borrow<str> for Keyed {
-    fn borrow(&self) -> &str {
-        self.0.key()
-    }
-}
-
-impl PartialEq for Keyed {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key() == other.0.key()
-    }
-}
-
-impl Eq for Keyed {}
-
-impl PartialOrd for Keyed {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Keyed {
-    fn cmp(&self, other: &Self) -> Order {
-        self.0.key().cmp(other.0.key())
-    }
 }
 
 /// Tells a table's watchers that something happened.
@@ -725,69 +674,6 @@ impl Shared {
 
     fn visible(&self) -> std::sync::RwLockReadGuard<'_, Visible> {
         self.visible.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Visible {
-    fn apply(&mut self, event: &Arc<Event>) {
-        let table = self.tables.entry(event.table.clone()).or_default();
-        match event.change {
-            ChangeType::Added | ChangeType::Modified => {
-                table.objects.replace(Keyed(event.object.clone()));
-            }
-            ChangeType::Deleted => {
-                table.objects.remove(event.object.key());
-            }
-        }
-        table.log.push_back(event.clone());
-        self.log.push_back(event.clone());
-        let aged = self.log.len().checked_sub(NEWS_EVENTS + 1).and_then(|at| self.log.get(at));
-        if let Some(aged) = aged {
-            aged.frames.forget();
-        }
-        self.log_bytes += event.object.bytes().len();
-        self.revision = event.object.revision;
-    }
-
-    fn compact(&mut self, limits: Limits) {
-        while self.log.len() > limits.log_events || self.log_bytes > limits.log_bytes {
-            let Some(event) = self.log.pop_front() else { return };
-            self.log_bytes -= event.object.bytes().len();
-            self.compacted = event.object.revision;
-            // Tables and the whole log hold the same events in the same order.
-            if let Some(table) = self.tables.get_mut(&event.table) {
-                table.log.pop_front();
-            }
-        }
-    }
-}
-
-/// The first key after all that start with `prefix`, which is empty or ends in a slash.
-fn end_of(prefix: &str) -> Option<String> {
-    prefix.strip_suffix('/').map(|namespace| format!("{namespace}0"))
-}
-
-impl Table {
-    fn get(&self, key: &str) -> Option<Arc<Object>> {
-        self.objects.get(key).map(|Keyed(object)| object.clone())
-    }
-
-    fn under(&self, prefix: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.between(prefix, "")
-    }
-
-    /// The objects whose keys start with `prefix` and are after `after`, in order.
-    fn between(&self, prefix: &str, after: &str) -> impl Iterator<Item = &Arc<Object>> {
-        let start = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-        let end = end_of(prefix);
-        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // A range must not end before it begins.
-        let range = match (start, end) {
-            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) if start >= end => None,
-            (start, end) => Some(self.objects.range::<str, _>((start, end))),
-        };
-        // Bounds alone: who counts what follows need not look at any of it.
-        range.into_iter().flatten().map(|Keyed(object)| object)
     }
 }
 

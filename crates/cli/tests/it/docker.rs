@@ -103,19 +103,19 @@ fn static_busybox() -> Option<PathBuf> {
 }
 
 fn job() -> String {
-    let script = "echo begun >> /work/runs; for i in $(seq 1 8); do echo line $i; sleep 0.5; done; echo $(id -u):$(id -g); hostname; \
-        echo \"$WHO in $PWD has $(cat /work/runs | busybox wc -l) run\"; \
+    let script = "echo begun >> /box/runs; for i in $(seq 1 8); do echo line $i; sleep 0.5; done; echo $(id -u):$(id -g); hostname; \
+        echo \"$WHO in $PWD has $(cat /box/runs | busybox wc -l) run\"; \
         ls /var/run/secrets/kubernetes.io/serviceaccount >/dev/null && echo account; printf end > /dev/termination-log; exit 3";
     let script = script.replace("ls /var", "busybox ls /var");
     serde_json::json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "real"},
         "spec": {"backoffLimit": 0, "template": {"spec": {
             "restartPolicy": "Never", "hostname": "job-0",
-            "initContainers": [{"name": "before", "image": format!("{REPOSITORY}:{TAG}"), "args": ["echo first > /work/before"],
-                "volumeMounts": [{"name": "work", "mountPath": "/work"}]}],
+            "initContainers": [{"name": "before", "image": format!("{REPOSITORY}:{TAG}"), "args": ["echo first > /box/before"],
+                "volumeMounts": [{"name": "work", "mountPath": "/box"}]}],
             "containers": [{"name": "main", "image": format!("{REPOSITORY}:{TAG}"), "args": [script],
                 "env": [{"name": "NAME", "value": "somebody"}, {"name": "WHO", "value": "$(NAME)"}],
-                "workingDir": "/work", "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+                "workingDir": "/box", "volumeMounts": [{"name": "work", "mountPath": "/box"}],
                 "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}},
                 "securityContext": {"runAsUser": 1000, "runAsGroup": 5, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}}}],
             "volumes": [{"name": "work", "emptyDir": {}}],
@@ -147,7 +147,7 @@ fn a_real_image_runs_once_though_pawl_is_killed_and_stops_when_it_is_asked() {
     up.kill_and_start_again(&around, &["--runner", "docker"]);
     let log = up.says(&["logs", "--follow", "job/real", "-c", "main"]);
     let lines: String = (1..=8).map(|n| format!("line {n}\n")).collect();
-    assert_eq!(log, format!("{lines}1000:5\njob-0\nsomebody in /work has 1 run\naccount\n"));
+    assert_eq!(log, format!("{lines}1000:5\njob-0\nsomebody in /box has 1 run\naccount\n"));
     up.wait("job/real", "condition=failed");
     let state = up.says(&[
         "get",
