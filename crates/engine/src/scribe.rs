@@ -29,6 +29,10 @@ const GATHER: Duration = Duration::from_secs(1);
 /// still sees it move.
 const SELDOM: Duration = Duration::from_secs(8);
 
+/// Between two rounds of telling at least: each goes over all that is gathered, and thousands may be, each due at a moment of
+/// its own.
+const ROUND: Duration = Duration::from_millis(250);
+
 /// How long the last ones may take when the loop stops.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -42,6 +46,8 @@ pub(crate) struct Scribe {
 #[derive(Debug, Default)]
 struct Heard {
     gathered: BTreeMap<Said, Gathered>,
+    /// When the first of them is due.
+    first: Option<Instant>,
     /// What was told a short while ago.
     paces: BTreeMap<Said, Pace>,
 }
@@ -84,7 +90,7 @@ impl Scribe {
 }
 
 impl Heard {
-    /// Whether it is something that nobody else has said yet.
+    /// Whether it is due before all others.
     fn take(&mut self, machine: &'static str, about: &Reference, note: Note, now: Instant) -> bool {
         let Note { severity, reason, message, once, together } = note;
         let warning = severity == Severity::Warning;
@@ -97,7 +103,11 @@ impl Heard {
         let paced = self.paces.get(&said).map(|pace| pace.told + pace.next);
         let due = paced.map_or(now + GATHER, |paced| paced.max(now + GATHER));
         self.gathered.insert(said, Gathered { by: vec![about.clone()], due });
-        true
+        let is_first = self.first.is_none_or(|first| due < first);
+        if is_first {
+            self.first = Some(due);
+        }
+        is_first
     }
 
     /// What is to be told now.
@@ -110,11 +120,8 @@ impl Heard {
         }
         // Who was silent for as long is told of at once again.
         self.paces.retain(|_, pace| now < pace.told + pace.next);
+        self.first = self.gathered.values().map(|gathered| gathered.due).min();
         due.into_iter().map(|(said, gathered)| (said, gathered.by)).collect()
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.gathered.values().map(|gathered| gathered.due).min()
     }
 }
 
@@ -141,11 +148,12 @@ impl Said {
 impl Core {
     /// Tells what was gathered, for as long as the loop runs.
     pub(crate) async fn write_events(self: Arc<Self>) {
+        let mut round = Instant::now();
         loop {
-            let next = self.scribe.lock().next();
+            let first = self.scribe.lock().first;
             let due = async {
-                match next {
-                    Some(at) => sleep_until(at).await,
+                match first {
+                    Some(at) => sleep_until(at.max(round)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -154,6 +162,7 @@ impl Core {
                 () = due => {
                     let due = self.scribe.lock().due(Instant::now());
                     self.tell_people(due).await;
+                    round = Instant::now() + ROUND;
                 }
                 () = self.scribe.some.notified() => {}
             }
@@ -162,7 +171,7 @@ impl Core {
 
     /// Tells all there is, due or not.
     pub(crate) async fn tell_all(&self) {
-        let gathered = std::mem::take(&mut self.scribe.lock().gathered);
+        let gathered = std::mem::take(&mut *self.scribe.lock()).gathered;
         self.tell_people(gathered.into_iter().map(|(said, gathered)| (said, gathered.by)).collect()).await;
     }
 
@@ -245,6 +254,24 @@ mod tests {
         assert_eq!(told(&mut heard, now + GATHER).len(), 1, "as soon as the first time");
         told(&mut heard, now + SELDOM * 2);
         assert!(heard.paces.is_empty(), "what is not said any more is forgotten");
+    }
+
+    #[test]
+    fn the_teller_is_woken_for_the_first_alone_and_knows_when_the_next_is_due() {
+        let (mut heard, start) = (Heard::default(), Instant::now());
+        let mut say = |heard: &mut Heard, branch: &str, millis: u64| {
+            let note = Note::normal("JobCreated", "Created").together(reference("Branch", branch));
+            heard.take("workflow", &reference("Workflow", "w"), note, start + Duration::from_millis(millis))
+        };
+        assert!(say(&mut heard, "a", 0));
+        assert!(!say(&mut heard, "b", 10) && !say(&mut heard, "a", 20));
+        assert_eq!(heard.first, Some(start + GATHER));
+        assert_eq!(told(&mut heard, start + GATHER).len(), 1);
+        assert_eq!(heard.first, Some(start + GATHER + Duration::from_millis(10)));
+        // What was told a moment ago is told later again: whoever is new is before it.
+        assert!(!say(&mut heard, "a", 1_005));
+        assert_eq!(told(&mut heard, start + GATHER + Duration::from_millis(10)).len(), 1);
+        assert!(say(&mut heard, "c", 1_100));
     }
 
     #[test]

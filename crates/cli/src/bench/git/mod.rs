@@ -80,8 +80,9 @@ impl Args {
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// How often progress is looked at: often enough to notice the end, seldom enough not to matter.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Without a request for this long, the controllers are at rest.
-const AT_REST_AFTER: Duration = Duration::from_secs(2);
+/// Without a request for this long, the controllers are at rest: Events that were said on and on are told up to eight seconds
+/// later, and belong to the work that they tell of.
+const AT_REST_AFTER: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let stopping = crate::stop::requested()?;
