@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_teller_is_woken_for_the_first_alone_and_knows_when_the_next_is_due() {
         let (mut heard, start) = (Heard::default(), Instant::now());
-        let mut say = |heard: &mut Heard, branch: &str, millis: u64| {
+        let say = |heard: &mut Heard, branch: &str, millis: u64| {
             let note = Note::normal("JobCreated", "Created").together(reference("Branch", branch));
             heard.take("workflow", &reference("Workflow", "w"), note, start + Duration::from_millis(millis))
         };
