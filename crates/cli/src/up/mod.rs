@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// images. The engine is the one that DOCKER_HOST (unix://…) names, else Docker's usual socket, else Podman's.
     #[arg(long, value_enum, default_value_t = RunnerKind::Process)]
     runner: RunnerKind,
-    /// Where images are looked for (`--runner process`): OCI layouts (directories) and archives (`docker save`, *.tar); without it, `images`
-    /// in the data directory.
+    /// Where images are looked for (`--runner process`): OCI layouts (directories) and archives (`docker save`, *.tar);
+    /// without it, `images` in the data directory.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
     /// Logins for registries from which Tekton bundles are fetched: a `config.json` as `docker login` writes it without a
@@ -172,6 +172,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         demo::start(&client, &engine, &args.data_dir, stopping.clone(), say).await?;
     }
     tokio::select! {
+        // First: a runner that was told to stop has not ended by itself.
+        biased;
         () = stopping.wait() => {}
         // Without its node a control plane would take Jobs that nobody runs.
         ended = &mut ran => {

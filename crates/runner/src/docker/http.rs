@@ -76,21 +76,16 @@ pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
     pub(crate) query: &'a [(&'a str, &'a str)],
-    pub(crate) headers: &'a [(&'static str, String)],
     pub(crate) body: Option<Vec<u8>>,
 }
 
 impl<'a> Ask<'a> {
     pub(crate) fn new(method: Method, path: &'a str) -> Self {
-        Self { method, path, query: &[], headers: &[], body: None }
+        Self { method, path, query: &[], body: None }
     }
 
     pub(crate) fn query(self, query: &'a [(&'a str, &'a str)]) -> Self {
         Self { query, ..self }
-    }
-
-    pub(crate) fn headers(self, headers: &'a [(&'static str, String)]) -> Self {
-        Self { headers, ..self }
     }
 
     /// What cannot be written as JSON does not exist among our types.
@@ -161,9 +156,6 @@ impl Client {
         }
         // A unix socket has no name; HTTP/1.1 wants one.
         let mut request = Request::builder().method(ask.method).uri(uri).header(header::HOST, "engine");
-        for (name, value) in ask.headers {
-            request = request.header(*name, value);
-        }
         if ask.body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

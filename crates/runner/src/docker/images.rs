@@ -57,13 +57,12 @@ impl Engine {
     }
 
     /// Fetches an image. What a registry refuses is said within an answer that begins well.
-    pub(crate) async fn pull(&self, name: &Reference, login: Option<&str>) -> Result<(), String> {
+    pub(crate) async fn pull(&self, name: &Reference) -> Result<(), String> {
         let digest = name.digest.as_ref().map(ToString::to_string);
         // Without a tag, all of them would be fetched.
         let tag = digest.or_else(|| name.tag.clone()).unwrap_or_default();
         let query = [("fromImage", name.repository.as_str()), ("tag", tag.as_str())];
-        let headers: Vec<_> = login.iter().map(|login| ("X-Registry-Auth", (*login).to_owned())).collect();
-        let ask = Ask::new(Method::POST, "/images/create").query(&query).headers(&headers);
+        let ask = Ask::new(Method::POST, "/images/create").query(&query);
         let mut answer = self.client.stream(ask).await.map_err(|error| error.to_string())?;
         let mut line = Vec::new();
         while let Some(piece) = answer.next().await.map_err(|error| error.to_string())? {

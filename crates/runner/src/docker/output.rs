@@ -4,8 +4,8 @@
 //! engine is asked for what came since the last line that is in the log; what is there already is known by its time, and
 //! where several lines have one time (Podman's have whole seconds) by how many of them there are.
 //!
-//! A following stream may leave lines out (Podman's, see [`Engine::skips_lines`]) or end before the last line comes (Docker's does, for one without a line feed), so when the
-//! container has ended, what is left is asked for once more.
+//! A following stream may leave lines out (Podman's, see [`Engine::skips_lines`]) or end before the last line comes (Docker's
+//! does, for one without a line feed), so when the container has ended, what is left is asked for once more.
 
 use bytes::{Buf, BytesMut};
 use http::Method;

@@ -163,7 +163,7 @@ impl Worker {
 }
 
 async fn fetch(engine: &Engine, reference: &Reference) -> Result<EngineImage, String> {
-    engine.pull(reference, None).await?;
+    engine.pull(reference).await?;
     let image = engine.image(reference).await.map_err(|error| error.to_string())?;
     image.ok_or_else(|| "the engine pulled it, and does not have it".to_owned())
 }
