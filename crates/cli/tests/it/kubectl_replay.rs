@@ -68,10 +68,10 @@ fn replay(session: &str) {
         words.extend(split(&filled(written)));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (code, said) = run(up.command(&words), &filled(step["stdin"].as_str().unwrap_or_default()));
-        let said = masked(&said, &masks);
-        let recorded = (step["rc"].as_i64().unwrap(), step["out"].as_str().unwrap());
-        if (i64::from(code), said.as_str()) != recorded {
-            let (recorded_code, recorded) = recorded;
+        let said = entries_in_order(&masked(&said, &masks));
+        let (recorded_code, recorded) =
+            (step["rc"].as_i64().unwrap(), entries_in_order(step["out"].as_str().unwrap()));
+        if (i64::from(code), &said) != (recorded_code, &recorded) {
             wrong.push(format!(
                 "step {at}: kubectl {written}\n--- a real cluster (exit {recorded_code})\n{recorded}\n--- pawl up (exit {code})\n{said}\n"
             ));
@@ -104,6 +104,31 @@ fn masked(said: &str, masks: &[(Regex, &str)]) -> String {
     let lines = said.lines().map(str::trim_end);
     let noise = |line: &str| line.starts_with("Warning: version difference") || line.contains("memcache.go");
     lines.filter(|line| !noise(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// `kubectl describe configmap` goes over a map of Go: the entries come in another order each time, from any server.
+fn entries_in_order(said: &str) -> String {
+    const BEGIN: &str = "\nData\n====\n";
+    const END: &str = "\n\n\nBinaryData\n";
+    let Some((before, (entries, after))) =
+        said.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?)))
+    else {
+        return said.to_owned();
+    };
+    let mut entries: Vec<&str> = entries.split("\n\n").collect();
+    entries.sort_unstable();
+    [before, BEGIN, &entries.join("\n\n"), END, after].concat()
+}
+
+#[test]
+fn entries_of_a_described_config_map_may_come_in_any_order_and_nothing_else_may() {
+    let described = |entries: &str| format!("Name: c\n\nData\n====\n{entries}\n\n\nBinaryData\n====\n");
+    let (k, n) = ("k:\n----\nv", "n:\n----\n1");
+    let both = described(&format!("{k}\n\n{n}"));
+    assert_eq!(entries_in_order(&both), both);
+    assert_eq!(entries_in_order(&described(&format!("{n}\n\n{k}"))), both);
+    assert_ne!(entries_in_order(&described(k)), both);
+    assert_eq!(entries_in_order("b\n\na"), "b\n\na");
 }
 
 /// Words as a shell splits them; single quotes are all that recorded commands use.
