@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pawl_api::meta::Kind;
 use pawl_machines::apply::Written;
-use pawl_machines::cache::Cache;
+use pawl_machines::cache::{Cache, Next};
 use pawl_machines::machine::Line;
 use pawl_machines::object::{Key, Object, Spot};
 use pawl_machines::view::{Served, View, group_of};
@@ -316,14 +316,14 @@ impl Caches {
         let kinds: Vec<Kind> = self.read().keys().cloned().collect();
         let mut awake = false;
         for kind in &kinds {
-            let mut last = None;
-            while let Some(entry) = self.write().get_mut(kind) {
-                let round = entry.cache.rest(last.as_ref(), AT_A_TIME);
-                awake |= round.awake;
-                last = round.last;
-                if last.is_none() {
+            let mut next = Some(Next::default());
+            while let Some(from) = next.take() {
+                let Some(round) = self.write().get_mut(kind).map(|entry| entry.cache.rest(&from, AT_A_TIME))
+                else {
                     break;
-                }
+                };
+                awake |= round.awake;
+                next = round.next;
             }
         }
         awake

@@ -220,7 +220,7 @@ impl Engine {
     /// The last look at one object.
     pub fn report(&self, machine: &str, kind: &Kind, key: &pawl_machines::object::Key) -> Option<Report> {
         let place = self.core.router.machines().iter().position(|known| known.name() == machine)?;
-        self.core.reports.get(&Work { machine: place, kind: kind.clone(), key: key.clone() })
+        self.core.reports.get(&Work::new(place, kind.clone(), key.clone()))
     }
 
     /// Every object that waits for something or failed, with the name of the machine that says so.
@@ -505,7 +505,7 @@ impl Listener for Core {
             let on_every = |machine: &AnyMachine| machine.description().primary == Primary::Every;
             if self.router.machines().get(place).is_some_and(on_every) {
                 for object in self.caches.naming(kind) {
-                    let work = Work { machine: place, kind: object.kind().clone(), key: object.key() };
+                    let work = Work::new(place, object.kind().clone(), object.key());
                     self.queue().wake(&work, now);
                 }
             } else {

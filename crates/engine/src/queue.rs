@@ -12,7 +12,10 @@
 //! before goes before what is new, so that a flood of new objects does not hold up the end of those begun. A wall-clock
 //! deadline and a steady wait are kept apart: setting the clock moves the first and not the second.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -44,13 +47,39 @@ const LONGEST_REST: Duration = Duration::from_millis(100);
 /// there are. A run takes some six looks from its first to its last: so what is begun ends sooner than more is begun.
 const NEW_AFTER: u32 = 12;
 
-/// One object, as one machine looks at it.
+/// One object, as one machine looks at it. The queue, its timers and the reports share what it says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Work {
+pub struct Work(Arc<About>);
+
+/// What [`Work`] says.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct About {
     /// Which machine, by its place in the list.
     pub machine: usize,
     pub kind: Kind,
     pub key: Key,
+}
+
+impl Work {
+    pub fn new(machine: usize, kind: Kind, key: Key) -> Self {
+        Self(Arc::new(About { machine, kind, key }))
+    }
+}
+
+impl Deref for Work {
+    type Target = About;
+
+    fn deref(&self) -> &About {
+        &self.0
+    }
+}
+
+impl Hash for Work {
+    /// Few machines look at more than one kind, and names tell most objects apart.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.machine.hash(state);
+        self.key.hash(state);
+    }
 }
 
 /// What looking at an object came to.
@@ -75,7 +104,8 @@ pub struct Taken {
 /// See the module.
 #[derive(Debug)]
 pub struct Queue {
-    items: BTreeMap<Work, Item>,
+    /// Never gone through in its own order, which is drawn by lot.
+    items: HashMap<Work, Item>,
     lanes: Vec<Lane>,
     turn: usize,
     steady: BTreeSet<(Duration, Work)>,
@@ -149,7 +179,7 @@ enum Why {
 impl Queue {
     pub fn new(machines: usize, seed: u64) -> Self {
         Self {
-            items: BTreeMap::new(),
+            items: HashMap::new(),
             lanes: (0..machines).map(|_| Lane::default()).collect(),
             turn: 0,
             steady: BTreeSet::new(),
@@ -179,6 +209,8 @@ impl Queue {
 
     /// Something that concerns this object has changed.
     pub fn wake(&mut self, work: &Work, now: Moment) {
+        // The one that is kept goes on, so that timers and reports share it.
+        let work = &self.items.get_key_value(work).map_or(work, |(kept, _)| kept).clone();
         let item = self.items.entry(work.clone()).or_default();
         match item.state {
             State::Running { .. } => item.state = State::Running { again: true },
@@ -193,7 +225,8 @@ impl Queue {
 
     /// Wakes all that one machine knows.
     pub fn wake_all(&mut self, machine: usize, now: Moment) {
-        let all: Vec<Work> = self.items.keys().filter(|work| work.machine == machine).cloned().collect();
+        let mut all: Vec<Work> = self.items.keys().filter(|work| work.machine == machine).cloned().collect();
+        all.sort_unstable();
         for work in all {
             self.wake(&work, now);
         }
@@ -389,7 +422,7 @@ mod tests {
     const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
 
     fn work(machine: usize, name: &str) -> Work {
-        Work { machine, kind: JOB, key: Key::new(Some("n"), name) }
+        Work::new(machine, JOB, Key::new(Some("n"), name))
     }
 
     fn at(millis: u64) -> Moment {
@@ -406,7 +439,7 @@ mod tests {
     }
 
     fn names(queue: &mut Queue, now: Moment) -> Vec<String> {
-        std::iter::from_fn(|| queue.take(now)).map(|taken| taken.work.key.name).collect()
+        std::iter::from_fn(|| queue.take(now)).map(|taken| taken.work.key.name.clone()).collect()
     }
 
     const SETTLED: Verdict = Verdict::Settled { wake: Wake::OnChange };

@@ -1,6 +1,6 @@
 //! What the last look at each object came to, for logs, metrics and whoever asks why nothing happens.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Report {
 /// All last looks.
 #[derive(Debug, Default)]
 pub struct Reports {
-    by_work: Mutex<BTreeMap<Work, Report>>,
+    by_work: Mutex<HashMap<Work, Report>>,
 }
 
 impl Reports {
@@ -61,7 +61,11 @@ impl Reports {
     /// Every object that waits for something.
     pub fn waiting(&self) -> Vec<(Work, Report)> {
         let waits = |(_, report): &(&Work, &Report)| !report.waiting.is_empty() || report.problem.is_some();
-        self.lock().iter().filter(waits).map(|(work, report)| (work.clone(), report.clone())).collect()
+        let waiting = self.lock();
+        let waiting = waiting.iter().filter(waits).map(|(work, report)| (work.clone(), report.clone()));
+        let mut waiting: Vec<(Work, Report)> = waiting.collect();
+        waiting.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        waiting
     }
 
     pub fn set(&self, work: &Work, report: Report) {
@@ -72,7 +76,7 @@ impl Reports {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Work, Report>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Work, Report>> {
         self.by_work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -94,7 +94,7 @@ impl Router {
         let Some(newest) = change.newest() else { return woken };
         for (place, machine) in self.machines.iter().enumerate() {
             let mut wake = |kind: &Kind, key: Key| {
-                woken.insert(Work { machine: place, kind: kind.clone(), key });
+                woken.insert(Work::new(place, kind.clone(), key));
             };
             let description = machine.description();
             match &description.primary {

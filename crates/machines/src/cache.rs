@@ -1,15 +1,17 @@
 //! What was last seen of each object: the store behind every view.
 //!
 //! One [`Cache`] holds one kind, indexed by owner and by the labels asked for, so that finding a unit's children costs
-//! what it has, not what the cluster has. [`World`] is a view over several, for tests and the inner simulator; the
-//! loop keeps one per informer.
+//! what it has, not what the cluster has. What is asked for by its name or UID, which every look and every event does, is
+//! found by a hash: that costs the same however much there is. [`World`] is a view over several, for tests and the inner
+//! simulator; the loop keeps one per informer.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use pawl_api::meta::Kind;
 use serde_json::Value;
 
@@ -20,8 +22,10 @@ use crate::view::{Served, View, group_of};
 /// The objects of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    objects: BTreeSet<ByKey>,
-    by_uid: BTreeSet<ByUid>,
+    /// By namespace, the empty one for what has none; in each as they came, and sorted for who lists them.
+    spaces: BTreeMap<String, IndexSet<ByName>>,
+    /// Asked for one at a time and never gone through: no order of it is seen.
+    by_uid: HashSet<ByUid>,
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
@@ -30,34 +34,40 @@ pub struct Cache {
 /// What letting some of a cache rest came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The last that was asked; `None`: there are no more.
-    pub last: Option<Key>,
+    /// Where to go on; `None`: all have been asked.
+    pub next: Option<Next>,
     /// Some were looked into a short while ago: they are to be asked again.
     pub awake: bool,
+}
+
+/// Where a round ended. Objects that come and go meanwhile may be passed over: they are asked in the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    namespace: String,
+    at: usize,
 }
 
 /// Who stands in a line, by owner.
 #[derive(Clone, Debug)]
 struct Kept {
     line: Line,
-    by_owner: BTreeMap<String, BTreeMap<Spot, Arc<Object>>>,
+    by_owner: HashMap<String, BTreeMap<Spot, Arc<Object>>>,
 }
 
 /// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
-type Index = BTreeMap<String, BTreeSet<ByKey>>;
+type Index = HashMap<String, BTreeSet<ByKey>>;
 
 /// An object in the order of keys, of which it is not kept a second copy.
 #[derive(Clone, Debug)]
 struct ByKey(Arc<Object>);
 
-/// An object in the order of UIDs.
+/// An object by its name.
+#[derive(Clone, Debug)]
+struct ByName(Arc<Object>);
+
+/// An object by its UID.
 #[derive(Clone, Debug)]
 struct ByUid(Arc<Object>);
-
-/// What has a place in the order of keys.
-trait Placed {
-    fn place(&self) -> (Option<&str>, &str);
-}
 
 impl Cache {
     /// Adds an index for a label; objects already here are indexed too.
@@ -66,7 +76,7 @@ impl Cache {
             return;
         }
         let mut index = Index::new();
-        for ByKey(object) in &self.objects {
+        for object in self.objects() {
             if let Some(value) = object.label(label) {
                 enter(&mut index, value, object);
             }
@@ -79,9 +89,8 @@ impl Cache {
         if self.lines.iter().any(|kept| kept.line == line) {
             return;
         }
-        let mut kept = Kept { line, by_owner: BTreeMap::new() };
-        let objects = self.objects.iter().map(|ByKey(object)| object);
-        objects.filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
+        let mut kept = Kept { line, by_owner: HashMap::new() };
+        self.objects().filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
         self.lines.push(kept);
     }
 
@@ -89,7 +98,18 @@ impl Cache {
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         // Asked first: should somebody's function panic, nothing is half done.
         let stands: Vec<bool> = self.lines.iter().map(|kept| (kept.line.stands)(&object)).collect();
-        let before = self.take(&*object);
+        let namespace = object.namespace().unwrap_or_default();
+        let before = match self.spaces.get_mut(namespace) {
+            Some(space) => space.replace(ByName(Arc::clone(&object))),
+            None => {
+                self.spaces.entry(namespace.to_owned()).or_default().insert(ByName(Arc::clone(&object)));
+                None
+            }
+        };
+        let before = before.map(|ByName(before)| before);
+        if let Some(before) = &before {
+            self.unindex(before);
+        }
         for (kept, _) in self.lines.iter_mut().zip(stands).filter(|(_, stands)| *stands) {
             kept.enter(&object);
         }
@@ -101,31 +121,38 @@ impl Cache {
                 enter(index, value, &object);
             }
         }
-        self.by_uid.replace(ByUid(Arc::clone(&object)));
-        self.objects.insert(ByKey(object));
+        self.by_uid.replace(ByUid(object));
         before
     }
 
-    /// Lets those rest that nobody has looked into since this was asked last: of the next so many after a key.
-    pub fn rest(&mut self, after: Option<&Key>, at_most: usize) -> Round {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key as &dyn Placed));
-        let (mut last, mut awake, mut resting) = (None, false, Vec::new());
-        for ByKey(object) in self.objects.range::<dyn Placed, _>((from, Bound::Unbounded)).take(at_most) {
+    /// Lets those rest that nobody has looked into since this was asked last: so many of them, from where a round ended.
+    pub fn rest(&mut self, from: &Next, at_most: usize) -> Round {
+        let (mut next, mut awake, mut resting) = (None, false, Vec::new());
+        let spaces = self.spaces.range(from.namespace.clone()..);
+        let all = spaces.flat_map(|(namespace, space)| {
+            let passed = if *namespace == from.namespace { from.at } else { 0 };
+            space.iter().enumerate().skip(passed).map(move |(at, ByName(object))| (namespace, at, object))
+        });
+        for (count, (namespace, at, object)) in all.enumerate() {
+            if count == at_most {
+                next = Some(Next { namespace: namespace.clone(), at });
+                break;
+            }
             match object.rested() {
                 Rest::Rests => {}
                 Rest::Awake => awake = true,
                 Rest::Now(rested) => resting.push(rested),
             }
-            last = Some(object);
         }
-        let last = last.map(|object| object.key());
         resting.iter().for_each(|object| self.exchange(object));
-        Round { last, awake }
+        Round { next, awake }
     }
 
     /// Keeps another reading of a version that is here: it stands where that one stood.
     fn exchange(&mut self, object: &Arc<Object>) {
-        self.objects.replace(ByKey(Arc::clone(object)));
+        if let Some(space) = self.spaces.get_mut(object.namespace().unwrap_or_default()) {
+            space.replace(ByName(Arc::clone(object)));
+        }
         self.by_uid.replace(ByUid(Arc::clone(object)));
         let spot = Spot::of(object);
         for owner in object.owners() {
@@ -145,50 +172,62 @@ impl Cache {
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
-        self.take(key)
-    }
-
-    fn take(&mut self, place: &dyn Placed) -> Option<Arc<Object>> {
-        let ByKey(object) = self.objects.take(place)?;
-        self.by_uid.remove(object.uid());
-        for owner in object.owners() {
-            unindex(&mut self.by_owner, &owner.uid, place);
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let space = self.spaces.get_mut(namespace)?;
+        let ByName(object) = space.swap_take(key.name.as_str())?;
+        if space.is_empty() {
+            self.spaces.remove(namespace);
         }
-        for (label, index) in &mut self.by_label {
-            if let Some(value) = object.label(label) {
-                unindex(index, value, place);
-            }
-        }
-        self.lines.iter_mut().for_each(|kept| kept.leave(&object));
+        self.unindex(&object);
         Some(object)
     }
 
+    /// Takes a version out of everything but its namespace.
+    fn unindex(&mut self, object: &Arc<Object>) {
+        self.by_uid.remove(object.uid());
+        for owner in object.owners() {
+            leave(&mut self.by_owner, &owner.uid, object);
+        }
+        for (label, index) in &mut self.by_label {
+            if let Some(value) = object.label(label) {
+                leave(index, value, object);
+            }
+        }
+        self.lines.iter_mut().for_each(|kept| kept.leave(object));
+    }
+
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
-        self.objects.get(key as &dyn Placed).map(|ByKey(object)| object)
+        self.named(key.namespace.as_deref(), &key.name)
     }
 
     /// The version of an object that is here.
     pub fn known(&self, object: &Object) -> Option<&Arc<Object>> {
-        self.objects.get(object as &dyn Placed).map(|ByKey(known)| known)
+        self.named(object.namespace(), object.name())
+    }
+
+    fn named(&self, namespace: Option<&str>, name: &str) -> Option<&Arc<Object>> {
+        self.spaces.get(namespace.unwrap_or_default())?.get(name).map(|ByName(object)| object)
     }
 
     pub fn len(&self) -> usize {
-        self.objects.len()
+        self.spaces.values().map(IndexSet::len).sum()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.spaces.is_empty()
     }
 
     /// In key order; `None` is all namespaces.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let Some(namespace) = namespace else { return picked(Some(&self.objects)) };
-        let start = Key::new(Some(namespace), "");
-        self.objects
-            .range::<dyn Placed, _>((Bound::Included(&start as &dyn Placed), Bound::Unbounded))
-            .take_while(|ByKey(object)| object.namespace() == Some(namespace))
-            .map(|ByKey(object)| Arc::clone(object))
-            .collect()
+        match namespace {
+            Some(namespace) => self.spaces.get(namespace).map(in_order).unwrap_or_default(),
+            None => self.spaces.values().flat_map(in_order).collect(),
+        }
+    }
+
+    /// In no order.
+    fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.spaces.values().flatten().map(|ByName(object)| object)
     }
 
     pub fn owned(&self, owner_uid: &str) -> Vec<Arc<Object>> {
@@ -230,8 +269,8 @@ impl Cache {
         match self.by_label.get(label) {
             Some(index) => picked(index.get(value)),
             None => {
-                let objects = self.objects.iter().map(|ByKey(object)| object);
-                objects.filter(|object| object.label(label) == Some(value)).cloned().collect()
+                let all = self.list(None).into_iter();
+                all.filter(|object| object.label(label) == Some(value)).collect()
             }
         }
     }
@@ -257,47 +296,9 @@ impl Kept {
     }
 }
 
-impl Placed for Object {
+impl ByKey {
     fn place(&self) -> (Option<&str>, &str) {
-        (self.namespace(), self.name())
-    }
-}
-
-impl Placed for ByKey {
-    fn place(&self) -> (Option<&str>, &str) {
-        self.0.place()
-    }
-}
-
-impl Placed for Key {
-    fn place(&self) -> (Option<&str>, &str) {
-        (self.namespace.as_deref(), &self.name)
-    }
-}
-
-impl PartialEq for dyn Placed + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
-    }
-}
-
-impl Eq for dyn Placed + '_ {}
-
-impl PartialOrd for dyn Placed + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for dyn Placed + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
-    }
-}
-
-impl<'a> Borrow<dyn Placed + 'a> for ByKey {
-    fn borrow(&self) -> &(dyn Placed + 'a) {
-        self
+        (self.0.namespace(), self.0.name())
     }
 }
 
@@ -321,6 +322,26 @@ impl Ord for ByKey {
     }
 }
 
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl Eq for ByName {}
+
+impl Hash for ByName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name().hash(state);
+    }
+}
+
 impl Borrow<str> for ByUid {
     fn borrow(&self) -> &str {
         self.0.uid()
@@ -335,16 +356,16 @@ impl PartialEq for ByUid {
 
 impl Eq for ByUid {}
 
-impl PartialOrd for ByUid {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl Hash for ByUid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.uid().hash(state);
     }
 }
 
-impl Ord for ByUid {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.uid().cmp(other.0.uid())
-    }
+fn in_order(space: &IndexSet<ByName>) -> Vec<Arc<Object>> {
+    let mut objects: Vec<Arc<Object>> = space.iter().map(|ByName(object)| Arc::clone(object)).collect();
+    objects.sort_unstable_by(|one, other| one.name().cmp(other.name()));
+    objects
 }
 
 fn picked(found: Option<&BTreeSet<ByKey>>) -> Vec<Arc<Object>> {
@@ -364,10 +385,10 @@ fn reenter(index: &mut Index, entry: &str, object: &Arc<Object>) {
     }
 }
 
-fn unindex(index: &mut Index, entry: &str, place: &dyn Placed) {
-    if let Some(keys) = index.get_mut(entry) {
-        keys.remove(place);
-        if keys.is_empty() {
+fn leave(index: &mut Index, entry: &str, object: &Arc<Object>) {
+    if let Some(objects) = index.get_mut(entry) {
+        objects.remove(&ByKey(Arc::clone(object)));
+        if objects.is_empty() {
             index.remove(entry);
         }
     }
@@ -520,13 +541,11 @@ mod tests {
                 && is_it(cache.by_uid(&uid).unwrap())
         };
         let before = cache.list(None);
-        let first = cache.rest(None, 2);
-        assert_eq!(first, Round { last: Some(Key::new(Some("n"), "2")), awake: true });
-        let second = cache.rest(first.last.as_ref(), 2);
-        assert_eq!(second, Round { last: Some(Key::new(Some("n"), "3")), awake: true });
-        assert_eq!(cache.rest(second.last.as_ref(), 2), Round { last: None, awake: false });
+        let first = cache.rest(&Next::default(), 2);
+        let second = cache.rest(first.next.as_ref().unwrap(), 1);
+        assert_eq!((first.awake, second), (true, Round { next: None, awake: true }));
         let _ = before[1].status();
-        assert!(cache.rest(None, 9).awake, "one of them was looked at");
+        assert!(cache.rest(&Next::default(), 9).awake, "one of them was looked at");
         let after = cache.list(None);
         let same: Vec<bool> = before.iter().zip(&after).map(|(one, two)| Arc::ptr_eq(one, two)).collect();
         assert_eq!(same, [false, true, false]);

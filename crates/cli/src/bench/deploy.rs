@@ -7,6 +7,8 @@
 //! installations   1,000 Installations with one item each: how many finish in a second?
 //! items           one Execution with 100, 1,000 and 10,000 items, a hundred side by side: what does an item cost?
 //! namespace       200 Installations where nothing is, and 200 where 2,000 have finished: does a full namespace slow down?
+//!                 Both from rest and in turns, some rounds of them, of which the middle one counts: a round is a second,
+//!                 and a machine has better and worse ones.
 //! ```
 
 use std::collections::BTreeMap;
@@ -49,12 +51,29 @@ struct Plan {
     width: usize,
     added: usize,
     finished: usize,
+    rounds: usize,
+    /// How long nothing was written when a control plane is taken to be at rest.
+    rest: Duration,
 }
 
-const WHOLE: Plan =
-    Plan { installations: 1_000, items: [100, 1_000, 10_000], width: 100, added: 200, finished: 2_000 };
-const SHORT: Plan =
-    Plan { installations: 100, items: [100, 300, 1_000], width: 100, added: 20, finished: 200 };
+const WHOLE: Plan = Plan {
+    installations: 1_000,
+    items: [100, 1_000, 10_000],
+    width: 100,
+    added: 200,
+    finished: 2_000,
+    rounds: 5,
+    rest: Duration::from_secs(2),
+};
+const SHORT: Plan = Plan {
+    installations: 100,
+    items: [100, 300, 1_000],
+    width: 100,
+    added: 20,
+    finished: 200,
+    rounds: 3,
+    rest: Duration::from_secs(1),
+};
 
 /// What the project promises (issue "The deploy door").
 const MIN_INSTALLATIONS_PER_SECOND: f64 = 100.0;
@@ -105,12 +124,35 @@ async fn measure(plan: Plan) -> anyhow::Result<Vec<Row>> {
         rows.push(world.execute(count, plan.width).await?);
         world.stop().await?;
     }
-    let world = World::start().await?;
-    rows.push(world.install("added, empty namespace", "a", plan.added).await?);
-    world.install("", "f", plan.finished).await?;
-    rows.push(world.install("added, full namespace", "b", plan.added).await?);
-    world.stop().await?;
+    rows.extend(added(plan).await?);
     Ok(rows)
+}
+
+/// What is added to an empty namespace, and what is added to a full one.
+async fn added(plan: Plan) -> anyhow::Result<[Row; 2]> {
+    let full = World::start().await?;
+    full.install("", "f", plan.finished).await?;
+    let (mut to_empty, mut to_full) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        let empty = World::start().await?;
+        full.at_rest(plan.rest).await?;
+        let prefix = format!("r{round}x");
+        to_empty.push(empty.install("added, empty namespace", &prefix, plan.added).await?);
+        empty.at_rest(plan.rest).await?;
+        empty.stop().await?;
+        // All of it is gone before the other begins.
+        full.at_rest(plan.rest).await?;
+        to_full.push(full.install("added, full namespace", &prefix, plan.added).await?);
+    }
+    full.stop().await?;
+    Ok([middle(to_empty)?, middle(to_full)?])
+}
+
+/// Of some rounds, the one that half of them were slower than.
+fn middle(mut rounds: Vec<Row>) -> anyhow::Result<Row> {
+    rounds.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let middle = rounds.len() / 2;
+    rounds.into_iter().nth(middle).context("no round was measured")
 }
 
 /// A control plane.
@@ -149,6 +191,23 @@ impl World {
         drop(self.stop);
         self.looped.await?;
         Ok(())
+    }
+
+    /// Waits until nothing is written any more.
+    async fn at_rest(&self, rest: Duration) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let mut seen = self.server.revision();
+        loop {
+            tokio::time::sleep(rest).await;
+            let now = self.server.revision();
+            if now == seen {
+                return Ok(());
+            }
+            if started.elapsed() > PATIENCE {
+                bail!("there are still writes after {PATIENCE:?}");
+            }
+            seen = now;
+        }
     }
 
     /// So many Installations with one item each.
@@ -347,7 +406,15 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_row_comes_to_an_end_and_is_told() {
-        let plan = Plan { installations: 3, items: [4, 6, 8], width: 2, added: 2, finished: 4 };
+        let plan = Plan {
+            installations: 3,
+            items: [4, 6, 8],
+            width: 2,
+            added: 2,
+            finished: 4,
+            rounds: 1,
+            rest: Duration::from_millis(100),
+        };
         let rows = measure(plan).await.unwrap();
         assert_eq!(rows.iter().map(|row| row.count).collect::<Vec<_>>(), [3, 4, 6, 8, 2, 2]);
         assert!(rows.iter().all(|row| row.promise().is_some() && row.seconds > 0.0));
