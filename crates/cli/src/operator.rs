@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
+use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
@@ -90,7 +91,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
+    // Once it has seen everything it has started.
+    let started = tokio::spawn({
+        let engine = engine.clone();
+        async move {
+            engine.ready().await;
+            give_back_program();
+        }
+    });
     let stopped = engine.run(stopping.wait()).await;
+    started.abort();
     kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {

@@ -7,11 +7,11 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 use pawl_api::meta::Kind;
 use serde_json::Value;
 
@@ -24,8 +24,7 @@ use crate::view::{Served, View, group_of};
 pub struct Cache {
     /// By namespace, the empty one for what has none; in each as they came, and sorted for who lists them.
     spaces: BTreeMap<String, IndexSet<ByName>>,
-    /// Asked for one at a time and never gone through: no order of it is seen.
-    by_uid: HashSet<ByUid>,
+    by_uid: IndexSet<ByUid>,
     by_owner: Index,
     by_label: BTreeMap<&'static str, Index>,
     lines: Vec<Kept>,
@@ -51,11 +50,11 @@ pub struct Next {
 #[derive(Clone, Debug)]
 struct Kept {
     line: Line,
-    by_owner: HashMap<String, BTreeMap<Spot, Arc<Object>>>,
+    by_owner: IndexMap<String, BTreeMap<Spot, Arc<Object>>>,
 }
 
 /// Objects by what they say, themselves and not their keys: whoever asks for a thousand does not search for each.
-type Index = HashMap<String, BTreeSet<ByKey>>;
+type Index = IndexMap<String, BTreeSet<ByKey>>;
 
 /// An object in the order of keys, of which it is not kept a second copy.
 #[derive(Clone, Debug)]
@@ -89,7 +88,7 @@ impl Cache {
         if self.lines.iter().any(|kept| kept.line == line) {
             return;
         }
-        let mut kept = Kept { line, by_owner: HashMap::new() };
+        let mut kept = Kept { line, by_owner: IndexMap::new() };
         self.objects().filter(|object| (line.stands)(object)).for_each(|object| kept.enter(object));
         self.lines.push(kept);
     }
@@ -184,7 +183,7 @@ impl Cache {
 
     /// Takes a version out of everything but its namespace.
     fn unindex(&mut self, object: &Arc<Object>) {
-        self.by_uid.remove(object.uid());
+        self.by_uid.swap_remove(object.uid());
         for owner in object.owners() {
             leave(&mut self.by_owner, &owner.uid, object);
         }
@@ -289,7 +288,7 @@ impl Kept {
             if let Some(standing) = self.by_owner.get_mut(&owner.uid) {
                 standing.remove(&Spot::of(object));
                 if standing.is_empty() {
-                    self.by_owner.remove(&owner.uid);
+                    self.by_owner.swap_remove(&owner.uid);
                 }
             }
         }
@@ -389,7 +388,7 @@ fn leave(index: &mut Index, entry: &str, object: &Arc<Object>) {
     if let Some(objects) = index.get_mut(entry) {
         objects.remove(&ByKey(Arc::clone(object)));
         if objects.is_empty() {
-            index.remove(entry);
+            index.swap_remove(entry);
         }
     }
 }

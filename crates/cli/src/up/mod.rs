@@ -28,6 +28,7 @@ use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Engine, Outside, Stopped, health};
+use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
@@ -158,6 +159,7 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         async move { engine.run(stopping.wait()).await }
     });
     engine.ready().await;
+    give_back_program();
     greet(say, address, &kubeconfig, start);
     if let Some(containers) = containers {
         say.line(&format!("  containers  {containers}"));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! api ◀─ machines ◀─ engine ◀─ { integrations, ledger, policy, actions, runner, dashboard } ◀─ cli
-//! apiserver: none of ours        sim: everything but cli        tidy: api, machines, to print what it generates
+//! apiserver, footprint: none of ours        sim: everything but cli        tidy: api, machines, to print what it generates
 //! ```
 
 use crate::{Dependency, Finding, Package, Use};
@@ -31,6 +31,7 @@ const ROOMS: &[Room] = &[
     room("runner", &["api", "machines", "engine"], &["apiserver"]),
     room("dashboard", &["api", "machines", "engine"], &["apiserver"]),
     room("apiserver", &[], &[]),
+    room("footprint", &[], &[]),
     room(
         "sim",
         &[
@@ -61,6 +62,7 @@ const ROOMS: &[Room] = &[
             "dashboard",
             "apiserver",
             "sim",
+            "footprint",
         ],
         &[],
     ),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use pawl_engine::{Engine, Outside, health};
+use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -60,6 +61,7 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         async move { engine.run(until_stopped(stopping)).await }
     });
     engine.ready().await;
+    give_back_program();
     say.line(&address.to_string());
     looped.await?;
     served.await??;
