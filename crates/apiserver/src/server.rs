@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use crate::access::{self, Access, Identity};
 use crate::env::Env;
 use crate::http::{PodLogs, Reply, Service, answer, body, refusal};
+use crate::resources::crd;
 use crate::status::Status;
-use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, OpenError, Options, Store};
+use crate::store::{ChangeType, Compacted, Event, Ids, Limits, Object, OpenError, Options, Place, Store};
 use crate::verbs::Core;
 
 /// Namespaces every cluster has.
@@ -199,11 +200,16 @@ impl Server {
     fn begin_crd(&self, crd: &Value) -> Result<u64, Status> {
         const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let (created, durable) = self.begin(&post_to(PATH), crd);
-        if created.status().as_u16() != 409 {
+        let kept = self.core.store.head(&crd::TABLE.into(), Place::new("", name).key());
+        let Some(kept) = kept else {
+            let (created, durable) = self.begin(&post_to(PATH), crd);
             return accepted(name, &created).map(|()| durable);
-        }
+        };
         let patch = json!({"metadata": crd.get("metadata"), "spec": crd.get("spec")});
+        // Every start but the first of a version: to find that out by a request costs ten times as much.
+        if crd::says(&kept.value(), &patch) {
+            return Ok(0);
+        }
         let request = Request::patch(format!("{PATH}/{name}"))
             .header("content-type", "application/merge-patch+json")
             .body(());

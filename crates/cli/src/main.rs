@@ -23,6 +23,7 @@ mod operator;
 mod policy;
 mod ports;
 mod rbac;
+mod resting;
 mod rollback;
 mod run;
 mod sim;

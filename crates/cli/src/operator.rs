@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pawl_actions::way::Door;
 use pawl_engine::{Engine, Outside, Stopped, health, leader};
-use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;
+use crate::resting::give_back_at_rest;
 use crate::{audit_keeping, cluster, doors, logging, rbac, stop, webhook};
 
 #[derive(Debug, clap::Args)]
@@ -91,16 +91,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
-    // Once it has seen everything it has started.
-    let started = tokio::spawn({
-        let engine = engine.clone();
-        async move {
-            engine.ready().await;
-            give_back_program();
-        }
-    });
+    let _giving = give_back_at_rest(&engine);
     let stopped = engine.run(stopping.wait()).await;
-    started.abort();
     kept.close().await;
     served.await??;
     if let Some(deliveries) = deliveries {

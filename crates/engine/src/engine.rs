@@ -232,6 +232,11 @@ impl Engine {
         self.core.reports.waiting().into_iter().map(named).collect()
     }
 
+    /// Waits until a burst of work is over: nothing was looked at for a second since anything was. For one who waits.
+    pub async fn rested(&self) {
+        self.core.caches.rested().await;
+    }
+
     /// Whether nothing is being looked at, and nothing waits to be.
     pub fn is_idle(&self) -> bool {
         let queue = self.core.queue();

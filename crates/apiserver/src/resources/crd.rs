@@ -4,11 +4,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::columns::Column;
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::env::to_second;
+use crate::patch::merge;
 use crate::schema::Schema;
 use crate::store::Ids;
 use crate::validation::{FieldError, NameRule};
@@ -112,7 +115,7 @@ pub(crate) fn default(crd: &mut Value) {
 }
 
 /// The status a definition gets: its names are taken unless `others` have them.
-pub(crate) fn settle(crd: &mut Value, others: &[Value], now: jiff::Timestamp) {
+pub(crate) fn settle(crd: &mut Value, others: &[Bytes], now: jiff::Timestamp) {
     let conflict = name_conflict(crd, others);
     let stored = stored_versions(crd);
     let names = crd["spec"]["names"].clone();
@@ -140,6 +143,14 @@ pub(crate) fn settle(crd: &mut Value, others: &[Value], now: jiff::Timestamp) {
         set(status, "acceptedNames", json!({"kind": "", "plural": ""}));
     }
     set(status, "storedVersions", stored);
+}
+
+/// Whether a definition as it is kept already says all that a merge patch would make it say.
+pub(crate) fn says(kept: &Value, patch: &Value) -> bool {
+    let mut patched = kept.clone();
+    merge(&mut patched, patch);
+    default(&mut patched);
+    patched == *kept
 }
 
 /// Marks a definition as going away.
@@ -257,13 +268,39 @@ fn stored_versions(crd: &Value) -> Value {
     stored.into()
 }
 
-fn name_conflict(crd: &Value, others: &[Value]) -> Option<(&'static str, String)> {
+/// What another definition takes: its schemas, which are most of it, are not read.
+#[derive(Debug, Deserialize)]
+struct Rival {
+    metadata: RivalMetadata,
+    spec: RivalSpec,
+    #[serde(default)]
+    status: RivalStatus,
+}
+
+#[derive(Debug, Deserialize)]
+struct RivalMetadata {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct RivalSpec {
+    group: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RivalStatus {
+    #[serde(default)]
+    accepted_names: Value,
+}
+
+fn name_conflict(crd: &Value, others: &[Bytes]) -> Option<(&'static str, String)> {
     let mine = &crd["spec"]["names"];
-    let rivals = others.iter().filter(|o| {
-        o["metadata"]["name"] != crd["metadata"]["name"] && o["spec"]["group"] == crd["spec"]["group"]
-    });
+    let others = others.iter().filter_map(|text| serde_json::from_slice::<Rival>(text).ok());
+    let rivals = others
+        .filter(|o| crd["metadata"]["name"] != *o.metadata.name && crd["spec"]["group"] == *o.spec.group);
     for rival in rivals {
-        let taken = &rival["status"]["acceptedNames"];
+        let taken = &rival.status.accepted_names;
         for (field, reason) in [
             ("plural", "PluralConflict"),
             ("singular", "SingularConflict"),

@@ -32,7 +32,7 @@ pub use file::OpenError;
 use file::{DEFAULT_ROOM_BYTES, DEFAULT_ROTATE_BYTES, FileJournal};
 pub(crate) use frames::{FrameKind, Frames};
 use journal::{Ack, Journal, MemoryJournal};
-pub(crate) use object::{Draft, type_head};
+pub(crate) use object::{Draft, Place, type_head};
 pub use object::{Ids, Labels, Meta, Object};
 use visible::{Keyed, Table, Visible};
 

@@ -66,7 +66,8 @@ pub(super) fn place(
         body.remove("status");
     }
     if let Content::Builtin(builtin) = &resource.content {
-        let siblings = || core.store.list(&resource.table, "").objects.iter().map(|o| o.value()).collect();
+        let siblings =
+            || core.store.list(&resource.table, "").objects.iter().map(|o| o.bytes().clone()).collect();
         let context = Context { now: core.env.now(), siblings: &siblings };
         (builtin.hooks.create)(&mut object, &context);
         if builtin.empty_status

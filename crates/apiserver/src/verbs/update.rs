@@ -192,7 +192,8 @@ pub(super) fn change(
     metadata::carry_over(&mut new, old);
     isolate(call, &mut new, old);
     if let Content::Builtin(builtin) = &resource.content {
-        let siblings = || core.store.list(&resource.table, "").objects.iter().map(|o| o.value()).collect();
+        let siblings =
+            || core.store.list(&resource.table, "").objects.iter().map(|o| o.bytes().clone()).collect();
         (builtin.hooks.update)(&mut new, old, &Context { now: core.env.now(), siblings: &siblings });
     }
     metadata::omit_empty(&mut new);

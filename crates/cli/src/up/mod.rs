@@ -28,7 +28,6 @@ use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::wire::Wire;
 use pawl_engine::{Engine, Outside, Stopped, health};
-use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
@@ -38,6 +37,7 @@ use pawl_runner::{Runner, logs};
 use self::plane::Plane;
 use crate::bundles::Bundles;
 use crate::ports::Ports;
+use crate::resting::give_back_at_rest;
 use crate::stop::Stop;
 use crate::terminal::Say;
 use crate::{audit_keeping, bundles, doors, logging, stop, webhook};
@@ -158,8 +158,8 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         let (engine, stopping) = (engine.clone(), stopping.clone());
         async move { engine.run(stopping.wait()).await }
     });
+    let _giving = give_back_at_rest(&engine);
     engine.ready().await;
-    give_back_program();
     greet(say, address, &kubeconfig, start);
     if let Some(containers) = containers {
         say.line(&format!("  containers  {containers}"));

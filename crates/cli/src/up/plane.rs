@@ -38,12 +38,12 @@ impl Plane {
         write_kubeconfig: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let directory = prepare(data_dir)?;
+        // Side by side with what is read from the disk.
+        let definitions = tokio::task::spawn_blocking(definitions);
         let server = Server::open(&directory.join("store"), Arc::new(RealEnv), Options::default())
             .with_context(|| format!("--data-dir {}", data_dir.display()))?;
-        let ours = pawl_api::crds::all().into_iter().map(serde_json::to_value);
-        let ours: Vec<serde_json::Value> = ours.collect::<Result<_, _>>()?;
         server
-            .install_crds(ours.into_iter().chain(pawl_api::tekton::crds::all()))
+            .install_crds(definitions.await??)
             .map_err(|status| anyhow::anyhow!("the first definitions: {status:?}"))?;
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: cannot be bound"))?;
@@ -92,6 +92,12 @@ impl Plane {
             .await
             .context("the API server")
     }
+}
+
+/// The kinds that every control plane of ours serves beside the built-in ones.
+fn definitions() -> serde_json::Result<Vec<serde_json::Value>> {
+    let ours = pawl_api::crds::all().into_iter().map(serde_json::to_value);
+    ours.chain(pawl_api::tekton::crds::all().into_iter().map(Ok)).collect()
 }
 
 /// The data directory, private to its owner: it holds keys and whatever people store.

@@ -10,6 +10,7 @@ mod rbac;
 mod service;
 mod workload;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -28,8 +29,8 @@ use crate::validation::{FieldError, qualified_name};
 /// What a hook may know.
 pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
-    /// The other objects of the same resource.
-    pub(crate) siblings: &'a dyn Fn() -> Vec<Value>,
+    /// The other objects of the same resource, as JSON: most hooks need little of them, or nothing.
+    pub(crate) siblings: &'a dyn Fn() -> Vec<Bytes>,
 }
 
 /// What a kind does at the turns of an object's life. Objects have passed through their type.

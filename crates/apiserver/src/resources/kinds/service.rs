@@ -59,7 +59,9 @@ fn give(object: &mut Value, context: &Context<'_>) {
     if text(spec, "type") == "ExternalName" {
         return;
     }
-    let taken = || (context.siblings)();
+    let taken = || -> Vec<Value> {
+        (context.siblings)().iter().filter_map(|text| serde_json::from_slice(text).ok()).collect()
+    };
     if text(spec, "clusterIP").is_empty() {
         let used: HashSet<String> = strings(&taken(), "/spec/clusterIP");
         let address = free(&uid, ADDRESSES, |n| {
@@ -185,7 +187,7 @@ mod tests {
     fn made(spec: Value, siblings: &[Value]) -> Value {
         let mut object = json!({"metadata": {"uid": "u", "name": "web"}, "spec": spec});
         (SERVICE.default)(&mut object);
-        let siblings = || siblings.to_vec();
+        let siblings = || siblings.iter().map(|one| one.to_string().into()).collect();
         (SERVICE.create)(&mut object, &Context { now: jiff::Timestamp::UNIX_EPOCH, siblings: &siblings });
         object
     }

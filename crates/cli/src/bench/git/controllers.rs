@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use pawl_engine::{Engine, Outside, health};
-use pawl_footprint::give_back_program;
 use pawl_integrations::transport;
 use pawl_machines::deploy::deploy_item::OWN_IMAGE;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -22,6 +21,7 @@ use tokio::process::{Child, Command};
 use super::super::process::{Process, Usage};
 use super::stage::SYSTEM;
 use crate::ports::Ports;
+use crate::resting::give_back_at_rest;
 use crate::terminal::Say;
 use crate::{cluster, doors, logging, loopback};
 
@@ -60,8 +60,8 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         let engine = engine.clone();
         async move { engine.run(until_stopped(stopping)).await }
     });
+    let _giving = give_back_at_rest(&engine);
     engine.ready().await;
-    give_back_program();
     say.line(&address.to_string());
     looped.await?;
     served.await??;
