@@ -424,6 +424,10 @@ impl View for Caches {
         self.read().get(kind).map(|entry| entry.cache.list(namespace)).unwrap_or_default()
     }
 
+    fn is_empty(&self, kind: &Kind) -> bool {
+        self.read().get(kind).is_none_or(|entry| entry.cache.is_empty())
+    }
+
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
         self.read().get(kind).map(|entry| entry.cache.owned(owner_uid)).unwrap_or_default()
     }

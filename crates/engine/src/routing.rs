@@ -3,7 +3,7 @@
 //! An end counts like any other change, and both what the object said before and what it says now are asked: a child
 //! that changes hands concerns both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -20,6 +20,26 @@ use crate::queue::Work;
 #[derive(Clone, Debug)]
 pub struct Router {
     machines: Arc<[AnyMachine]>,
+    /// Who hears of a kind that is named, beside those who hear of every kind.
+    by_kind: Arc<BTreeMap<Kind, Vec<Route>>>,
+    every: Arc<[Route]>,
+}
+
+/// Which machine hears of a kind, and why.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    place: usize,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// It looks at such objects.
+    Primary,
+    /// It looks at every object, by its family.
+    Family,
+    /// It watches them for the sake of others: its watch at this place.
+    Watch(usize),
 }
 
 /// What must be watched of one kind, for all machines together.
@@ -40,7 +60,23 @@ impl Need {
 
 impl Router {
     pub fn new(machines: Vec<AnyMachine>) -> Self {
-        Self { machines: machines.into() }
+        let (mut by_kind, mut every) = (BTreeMap::<Kind, Vec<Route>>::new(), Vec::new());
+        let mut add = |kind: Option<&Kind>, route: Route| match kind.filter(|kind| **kind != EVERY) {
+            Some(kind) => by_kind.entry(kind.clone()).or_default().push(route),
+            None => every.push(route),
+        };
+        for (place, machine) in machines.iter().enumerate() {
+            let description = machine.description();
+            match &description.primary {
+                Primary::One(kind) => add(Some(kind), Route { place, why: Why::Primary }),
+                Primary::Every => add(None, Route { place, why: Why::Family }),
+                Primary::Woken(_) => {}
+            }
+            for (at, watch) in description.watches.iter().enumerate() {
+                add(Some(&watch.kind), Route { place, why: Why::Watch(at) });
+            }
+        }
+        Self { machines: machines.into(), by_kind: Arc::new(by_kind), every: every.into() }
     }
 
     pub fn machines(&self) -> &[AnyMachine] {
@@ -92,36 +128,32 @@ impl Router {
     pub fn woken(&self, change: &Change, view: &dyn View) -> BTreeSet<Work> {
         let mut woken = BTreeSet::new();
         let Some(newest) = change.newest() else { return woken };
-        for (place, machine) in self.machines.iter().enumerate() {
+        let named = self.by_kind.get(newest.kind()).into_iter().flatten();
+        for &Route { place, why } in named.chain(&*self.every) {
+            let Some(machine) = self.machines.get(place) else { continue };
             let mut wake = |kind: &Kind, key: Key| {
                 woken.insert(Work::new(place, kind.clone(), key));
             };
             let description = machine.description();
-            match &description.primary {
-                Primary::One(kind) if kind == newest.kind() => wake(kind, newest.key()),
-                Primary::One(_) | Primary::Woken(_) => {}
-                Primary::Every => {
-                    if [&change.before, &change.after]
-                        .into_iter()
-                        .flatten()
-                        .any(|version| has_family(version))
-                    {
+            let versions = [&change.before, &change.after].into_iter().flatten();
+            match why {
+                Why::Primary => wake(newest.kind(), newest.key()),
+                Why::Family => {
+                    if versions.clone().any(|version| has_family(version)) {
                         wake(newest.kind(), newest.key());
                     }
                     wake_family(change, view, &mut wake);
                 }
-            }
-            let Some(primary) = description.primary.kind() else { continue };
-            for watch in &description.watches {
-                if watch.kind != *newest.kind() && watch.kind != EVERY {
-                    continue;
-                }
-                if !watch.heeds_status && in_status_alone(change) {
-                    continue;
-                }
-                for version in [&change.before, &change.after].into_iter().flatten() {
-                    for key in concerned(machine, watch, primary, version, view) {
-                        wake(primary, key);
+                Why::Watch(at) => {
+                    let watch = description.watches.get(at);
+                    let Some((watch, primary)) = watch.zip(description.primary.kind()) else { continue };
+                    if !watch.heeds_status && in_status_alone(change) {
+                        continue;
+                    }
+                    for version in versions {
+                        for key in concerned(machine, watch, primary, version, view) {
+                            wake(primary, key);
+                        }
                     }
                 }
             }

@@ -445,6 +445,10 @@ impl View for World {
         self.caches.get(kind).map(|cache| cache.list(namespace)).unwrap_or_default()
     }
 
+    fn is_empty(&self, kind: &Kind) -> bool {
+        self.caches.get(kind).is_none_or(Cache::is_empty)
+    }
+
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>> {
         self.caches.get(kind).map(|cache| cache.owned(owner_uid)).unwrap_or_default()
     }

@@ -30,6 +30,11 @@ pub trait View {
     /// Everything of a kind, in key order; `None` is all namespaces.
     fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Arc<Object>>;
 
+    /// Whether there is none of a kind.
+    fn is_empty(&self, kind: &Kind) -> bool {
+        self.list(kind, None).is_empty()
+    }
+
     /// The objects of a kind that name this UID in their owner references, in key order.
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>>;
 
