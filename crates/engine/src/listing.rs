@@ -1,11 +1,15 @@
 //! How a list is read: in pages, whole or not at all, object by object.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use pawl_api::meta::Kind;
 use pawl_machines::failure::Failure;
-use pawl_machines::object::{Key, Object};
+use pawl_machines::machine::Depth;
+use pawl_machines::object::Object;
 use serde::Deserialize;
+use tokio::task::JoinHandle;
 
 use crate::caches::Listed;
 use crate::informer::Informer;
@@ -16,17 +20,22 @@ use crate::wire::Lost;
 /// Objects per page of a list: what the usual clients ask for, and far below what an answer may hold.
 const PAGE: u32 = 500;
 
+/// How many pages are read while the next is fetched: a list of a hundred thousand objects takes all processors, and no
+/// more memory than these.
+const AHEAD: usize = 4;
+
 /// One page of a list.
 struct Page {
-    metadata: ListMeta,
     objects: Vec<Arc<Object>>,
-    /// Objects that are there and cannot be read, as far as they have names.
-    unreadable: Vec<Key>,
+    /// Objects that are there and cannot be read.
+    unreadable: Vec<Unreadable>,
 }
 
 /// Why there is no page.
 enum PageError {
     TooLong(Failure),
+    /// The snapshot that the pages are of is gone.
+    Expired,
     Failed(Failure),
 }
 
@@ -42,39 +51,70 @@ impl Informer {
     /// Everything of the kind, as of one moment.
     pub(crate) async fn list(&mut self) -> Result<Listed, Failure> {
         let mut limit = Some(PAGE);
-        'start: loop {
-            let mut listed =
-                Listed { objects: vec![], unreadable: BTreeSet::new(), resource_version: String::new() };
-            let mut token = String::new();
-            loop {
-                let page = match self.page(limit, &token).await {
-                    Ok(page) => page,
-                    // The pages' snapshot is gone: so all at once.
-                    Err(PageError::Failed(failure))
-                        if failure.is("Expired") && limit.is_some() && !token.is_empty() =>
-                    {
-                        limit = None;
-                        continue 'start;
-                    }
-                    Err(PageError::TooLong(failure)) => {
-                        limit = smaller(limit).ok_or(failure)?.into();
-                        continue 'start;
-                    }
-                    Err(PageError::Failed(failure)) => return Err(failure),
-                };
-                listed.objects.extend(page.objects);
-                listed.unreadable.extend(page.unreadable);
-                listed.resource_version = page.metadata.resource_version;
-                token = page.metadata.token;
-                if token.is_empty() {
-                    return Ok(listed);
-                }
+        loop {
+            match self.pages(limit).await {
+                Ok(listed) => return Ok(listed),
+                // So all at once.
+                Err(PageError::Expired) => limit = None,
+                Err(PageError::TooLong(failure)) => limit = smaller(limit).ok_or(failure)?.into(),
+                Err(PageError::Failed(failure)) => return Err(failure),
             }
         }
     }
 
-    async fn page(&self, limit: Option<u32>, token: &str) -> Result<Page, PageError> {
-        let attempt = || format!("list {}", self.what());
+    async fn pages(&self, limit: Option<u32>) -> Result<Listed, PageError> {
+        let mut listed =
+            Listed { objects: vec![], unreadable: BTreeSet::new(), resource_version: String::new() };
+        let mut token = String::new();
+        let mut ahead: VecDeque<JoinHandle<Option<Page>>> = VecDeque::new();
+        loop {
+            let body = match self.page(limit, &token).await {
+                Err(PageError::Failed(failure))
+                    if failure.is("Expired") && limit.is_some() && !token.is_empty() =>
+                {
+                    return Err(PageError::Expired);
+                }
+                answered => answered?,
+            };
+            let metadata = metadata(&body).ok_or_else(|| self.no_list())?;
+            listed.resource_version = metadata.resource_version;
+            token = metadata.token;
+            if token.is_empty() {
+                for page in ahead {
+                    self.add(&mut listed, joined(page).await)?;
+                }
+                self.add(&mut listed, cut(&self.kind, self.depth, &body))?;
+                return Ok(listed);
+            }
+            if ahead.len() >= AHEAD
+                && let Some(first) = ahead.pop_front()
+            {
+                self.add(&mut listed, joined(first).await)?;
+            }
+            let (kind, depth) = (Arc::clone(&self.kind), self.depth);
+            ahead.push_back(tokio::spawn(async move { cut(&kind, depth, &body) }));
+        }
+    }
+
+    fn add(&self, listed: &mut Listed, page: Option<Page>) -> Result<(), PageError> {
+        let Page { objects, unreadable } = page.ok_or_else(|| self.no_list())?;
+        listed.objects.extend(objects);
+        for Unreadable { key, malformed, .. } in unreadable {
+            self.skip(&malformed);
+            listed.unreadable.extend(key);
+        }
+        Ok(())
+    }
+
+    fn no_list(&self) -> PageError {
+        PageError::Failed(Failure::unanswered(self.attempt(), "the answer is not a list"))
+    }
+
+    fn attempt(&self) -> String {
+        format!("list {}", self.what())
+    }
+
+    async fn page(&self, limit: Option<u32>, token: &str) -> Result<Bytes, PageError> {
         let mut query = limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
         if !token.is_empty() {
             query.push_str("&continue=");
@@ -82,32 +122,44 @@ impl Informer {
         }
         let request = self.request(&query, "PartialObjectMetadataList");
         let reply = self.wire.send(request).await.map_err(|lost| match lost {
-            Lost::TooLong(_) => PageError::TooLong(Failure::unanswered(attempt(), lost)),
-            Lost::Timeout(_) | Lost::Broken(_) => PageError::Failed(Failure::unanswered(attempt(), lost)),
+            Lost::TooLong(_) => PageError::TooLong(Failure::unanswered(self.attempt(), lost)),
+            Lost::Timeout(_) | Lost::Broken(_) => {
+                PageError::Failed(Failure::unanswered(self.attempt(), lost))
+            }
         })?;
         if reply.code != 200 {
-            let failure = Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body);
+            let failure = Failure::answered(self.attempt(), reply.code, reply.retry_after, &reply.body);
             return Err(PageError::Failed(failure));
         }
-        self.cut(&reply.body)
-            .ok_or_else(|| PageError::Failed(Failure::unanswered(attempt(), "the answer is not a list")))
+        Ok(reply.body)
     }
+}
 
-    /// A page in which some object cannot be read at all: the others can.
-    fn cut(&self, body: &[u8]) -> Option<Page> {
-        let metadata = serde_json::from_slice(outline::member(body, "metadata")?).ok()?;
-        let mut page = Page { metadata, objects: vec![], unreadable: vec![] };
-        for item in outline::elements(outline::member(body, "items")?)? {
-            match manifest::read(&self.kind, self.depth, item) {
-                Ok(object) => page.objects.push(object),
-                Err(unreadable) => {
-                    let Unreadable { key, malformed, .. } = *unreadable;
-                    self.skip(&malformed);
-                    page.unreadable.extend(key);
-                }
-            }
+fn metadata(body: &[u8]) -> Option<ListMeta> {
+    serde_json::from_slice(outline::member(body, "metadata")?).ok()
+}
+
+/// A page in which some object cannot be read at all: the others can.
+fn cut(kind: &Arc<Kind>, depth: Depth, body: &[u8]) -> Option<Page> {
+    let mut page = Page { objects: vec![], unreadable: vec![] };
+    for item in outline::elements(outline::member(body, "items")?)? {
+        match manifest::read(kind, depth, item) {
+            Ok(object) => page.objects.push(object),
+            Err(unreadable) => page.unreadable.push(*unreadable),
         }
-        Some(page)
+    }
+    Some(page)
+}
+
+/// What a task read; its panic is ours.
+async fn joined(page: JoinHandle<Option<Page>>) -> Option<Page> {
+    match page.await {
+        Ok(page) => page,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Nobody cancels it but a runtime that ends.
+            Err(_) => None,
+        },
     }
 }
 
