@@ -62,7 +62,7 @@ build: ## the executable, for release: target/release/pawl
 image: ## the container image, with docker
 	docker build --file deploy/Dockerfile --tag pawl .
 
-# What building and testing need besides cargo: a C compiler and linker (ring), and git (the house rules read the
+# What building and testing need besides cargo: a C compiler and linker (ring, jemalloc), and git (the house rules read the
 # tracked files). Installed where a package manager and the right to use it are at hand; said plainly where not.
 .PHONY: tools
 tools:

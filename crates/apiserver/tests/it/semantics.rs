@@ -122,6 +122,37 @@ fn a_definition_is_served_at_once_and_takes_its_objects_along() {
 }
 
 #[test]
+fn a_definition_that_is_installed_again_is_written_only_if_somebody_changed_it() {
+    let server = server();
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.example.com", "labels": {"of": "ours"}},
+    "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+            {"type": "object", "properties": {"spec": {"type": "object"}}}}}]}});
+    server.install_crd(crd.clone()).unwrap();
+    let first = server.revision();
+    server.install_crd(crd.clone()).unwrap();
+    assert_eq!(server.revision(), first, "nothing changed, so nothing is written");
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
+    let put_right = |patch: &serde_json::Value, pointer: &str, want: Option<serde_json::Value>| {
+        assert_eq!(merge(&server, definition, patch).0, 200);
+        server.install_crd(crd.clone()).unwrap();
+        assert_eq!(get(&server, definition).1.pointer(pointer).cloned(), want, "{patch}");
+    };
+    put_right(&json!({"metadata": {"labels": {"of": "theirs"}}}), "/metadata/labels/of", Some(json!("ours")));
+    let mut versions = crd["spec"]["versions"].clone();
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["more"] = json!({"type": "string"});
+    let more = "/spec/versions/0/schema/openAPIV3Schema/properties/more";
+    put_right(&json!({"spec": {"versions": versions}}), more, None);
+    // What we say nothing about is theirs.
+    put_right(
+        &json!({"metadata": {"labels": {"beside": "it"}}}),
+        "/metadata/labels/beside",
+        Some(json!("it")),
+    );
+}
+
+#[test]
 fn an_event_is_the_same_in_both_of_its_apis() {
     let server = server();
     let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},

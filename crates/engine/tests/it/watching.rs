@@ -1,7 +1,7 @@
 //! Informers when the server, the network or an object misbehaves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -345,6 +345,33 @@ async fn a_list_of_many_comes_in_pages_and_starts_over_when_they_expire() {
     let running = lab.run(&engine);
     engine.ready().await;
     assert_eq!(engine.view().list(&CONFIG_MAP, None).len(), 1_100);
+    running.stop().await;
+}
+
+/// On several threads: pages are read side by side with the next request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_pages_are_taken_whole_and_in_order_and_one_that_is_no_list_fails_all_of_them() {
+    let lab = Lab::new();
+    for number in 0..4_200 {
+        lab.config_map(&format!("m{number:04}"), json!({"wants": "0"}));
+    }
+    let pages = Arc::new(AtomicUsize::new(0));
+    lab.spoil({
+        let pages = Arc::clone(&pages);
+        move |asked| {
+            let follows = asked.uri.contains("/configmaps?limit") && asked.uri.contains("continue=");
+            if follows && pages.fetch_add(1, Ordering::SeqCst) == 5 {
+                return Spoil::Say(200, json!({"metadata": {"resourceVersion": "1"}}).to_string());
+            }
+            Spoil::Nothing
+        }
+    });
+    let engine = lab.engine([keeper()]).build().unwrap();
+    let running = lab.run(&engine);
+    engine.ready().await;
+    let listed = engine.view().list(&CONFIG_MAP, None);
+    assert!(listed.iter().map(|map| map.name().to_owned()).eq((0..4_200).map(|at| format!("m{at:04}"))));
+    assert!(pages.load(Ordering::SeqCst) >= 6 + 8, "it began again after the page that was none");
     running.stop().await;
 }
 
