@@ -358,7 +358,8 @@ fn mark(observed: &Observed) -> Step {
     }
 }
 
-/// An earlier request, by age and then by UID, with the same fingerprint.
+/// Another request with the same fingerprint that goes first: it has begun, or it is earlier, by age and then by UID. Ages
+/// are whole seconds, so of two that came in one of them, the UID alone could choose the one that came later.
 fn duplicate_of(view: &dyn View, me: &Object, request: &RemediationRequest) -> Option<Arc<Object>> {
     let fingerprint = &request.spec.signal.as_ref()?.fingerprint;
     if fingerprint.is_empty() {
@@ -369,11 +370,14 @@ fn duplicate_of(view: &dyn View, me: &Object, request: &RemediationRequest) -> O
     let same =
         view.labelled(&remediation_request::KIND, labels::FINGERPRINT, &names::label_value(fingerprint));
     same.into_iter().find(|other| {
-        let earlier = other.namespace() == me.namespace() && place(other) < place(me) && !other.is_deleting();
-        earlier
+        let beside = other.namespace() == me.namespace() && other.uid() != me.uid() && !other.is_deleting();
+        beside
             && other.parse::<RemediationRequest>().is_ok_and(|typed| {
                 let theirs = typed.spec.signal.as_ref().map(|signal| &signal.fingerprint);
-                theirs == Some(fingerprint) && !phase_of(&typed).is_some_and(RemediationPhase::is_terminal)
+                let begun = typed.status.as_ref().is_some_and(|status| status.start_time.is_some());
+                theirs == Some(fingerprint)
+                    && !phase_of(&typed).is_some_and(RemediationPhase::is_terminal)
+                    && (begun || place(other) < place(me))
             })
     })
 }

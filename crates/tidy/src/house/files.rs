@@ -46,15 +46,43 @@ fn children(tree: &Tree, path: &str, text: &str, is_root: bool) -> Vec<String> {
 
 const WHY_LINTS: &str = "a crate outside the workspace's lints may unwrap, panic and print unseen";
 
+/// The one crate that may say `unsafe`, where it gives its reasons: it repeats the lints with that difference alone.
+const UNSAFE: &str = "crates/footprint/Cargo.toml";
+
 /// Crates that do not take part in the workspace's lints.
 pub fn outside_the_lints(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
-    packages
-        .iter()
-        .filter(|package| {
-            !tree.get(&package.manifest).is_some_and(|text| text.contains("[lints]\nworkspace = true"))
+    let shared = tree.get("Cargo.toml").map(|text| lints(text, "[workspace.lints.")).unwrap_or_default();
+    let repeats = |text: &str| {
+        let mut own = lints(text, "[lints.");
+        let forbidden = ("rust", "unsafe_code = \"forbid\"");
+        own.remove(&("rust", "unsafe_code = \"deny\"")) && own.insert(forbidden) && own == shared
+    };
+    let takes_part = |package: &&Package| {
+        tree.get(&package.manifest).is_some_and(|text| {
+            text.contains("[lints]\nworkspace = true") || package.manifest == UNSAFE && repeats(text)
         })
+    };
+    let outside = packages.iter().filter(|package| !takes_part(package));
+    outside
         .map(|package| Finding::new(&package.manifest, "no `[lints] workspace = true`", WHY_LINTS))
         .collect()
+}
+
+/// What a manifest says in its tables of lints, each with the table's last name.
+fn lints<'a>(manifest: &'a str, table: &str) -> BTreeSet<(&'a str, &'a str)> {
+    let mut inside = None;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line.strip_prefix(table).and_then(|rest| rest.strip_suffix(']'));
+        } else if let Some(tool) = inside
+            && !line.is_empty()
+            && !line.starts_with('#')
+        {
+            found.insert((tool, line));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -94,5 +122,24 @@ mod tests {
         ]);
         let packages = [package("a", &[]), package("b", &[])];
         assert_found(&outside_the_lints(&tree, &packages), &["crates/b/Cargo.toml"]);
+    }
+
+    #[test]
+    fn only_the_crate_with_unsafe_may_repeat_the_lints_and_must_repeat_all_of_them() {
+        let workspace = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n\n[workspace.lints.clippy]\npanic = \"deny\"\n";
+        let repeated =
+            "[lints.rust]\nunsafe_code = \"deny\"\n[lints.clippy]\n# why\npanic = \"deny\"\n[dependencies]\n";
+        let found = |room: &str, manifest: &str| {
+            let path = format!("crates/{room}/Cargo.toml");
+            let tree = Tree::of([("Cargo.toml", workspace), (path.as_str(), manifest)]);
+            outside_the_lints(&tree, &[package(room, &[])]).len()
+        };
+        assert_eq!(found("footprint", repeated), 0);
+        assert_eq!(found("other", repeated), 1);
+        for wrong in ["unsafe_code = \"allow\"", ""] {
+            assert_eq!(found("footprint", &repeated.replace("unsafe_code = \"deny\"", wrong)), 1, "{wrong}");
+        }
+        assert_eq!(found("footprint", &repeated.replace("panic = \"deny\"", "")), 1);
+        assert_eq!(found("footprint", &repeated.replace("panic = \"deny\"", "panic = \"allow\"")), 1);
     }
 }

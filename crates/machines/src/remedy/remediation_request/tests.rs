@@ -264,6 +264,15 @@ fn a_second_request_for_the_same_alert_is_skipped_while_the_first_is_not_over() 
     lab.request("r3", &[step("b", &[])], signal).stands("r3", "Executing");
 }
 
+/// Creation times are whole seconds, and UIDs are drawn by lot.
+#[test]
+fn of_two_requests_in_one_second_the_one_that_has_begun_goes_on() {
+    let mut lab = Lab::new();
+    let signal = json!({"spec": {"signal": {"name": "Crash", "fingerprint": "f1"}}});
+    lab.request("r9", &[step("a", &[])], signal.clone()).stands("r9", "Executing");
+    lab.request("r1", &[step("b", &[])], signal).stands("r1", "Skipped").stands("r9", "Executing");
+}
+
 #[track_caller]
 fn unfit(steps: &[Value], patch: Value, reason: &str, says: &str) {
     let mut lab = Lab::new();
