@@ -58,6 +58,23 @@ fuzz: ## send the API server a million mangled requests per target
 build: ## the executable, for release: target/release/pawl
 	cargo build --release $(CARGO_FLAGS)
 
+# Under callgrind, which sees every function that runs: controllers, and servers with controllers in them. Names as the
+# linker knows them, and in an order of their own, so that a difference shows what came and what went.
+.PHONY: layout
+layout: ## write crates/cli/layout anew: which functions the linker puts together (needs valgrind; ten minutes)
+	cargo rustc --release --bin pawl --manifest-path crates/cli/Cargo.toml $(CARGO_FLAGS) -- -C strip=none
+	rm -rf target/layout && mkdir -p target/layout
+	export PAWL_BENCH_UNDER="valgrind -q --tool=callgrind --demangle=no --callgrind-out-file=$$PWD/target/layout/%p.out"; \
+	target/release/pawl bench git --branches 10 --idle 1; \
+	target/release/pawl bench remedy --executions 100; \
+	$$PAWL_BENCH_UNDER target/release/pawl bench deploy --short
+	nm target/release/pawl | awk '$$2 ~ /[tTwW]/ { print $$3 }' | LC_ALL=C sort -u > target/layout/all.txt
+	cd target/layout; \
+	named() { sed -n "s/^c\{0,1\}fn=([0-9]*) \([^']*\).*/\1/p" "$$@" | LC_ALL=C sort -u | LC_ALL=C comm -12 all.txt -; }; \
+	named $$(grep -l '^cmd:.* bench controllers' *.out) > controllers.txt; \
+	named $$(grep -L '^cmd:.* bench controllers' *.out) | LC_ALL=C comm -13 controllers.txt - > server.txt; \
+	mkdir -p ../../crates/cli/layout; mv controllers.txt server.txt ../../crates/cli/layout
+
 .PHONY: image
 image: ## the container image, with docker
 	docker build --file deploy/Dockerfile --tag pawl .

@@ -68,7 +68,7 @@ pub struct Spot {
 
 impl Spot {
     pub fn of(object: &Object) -> Self {
-        let created_at = object.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
+        let created_at = object.said.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
         Self { created_at, uid: object.uid().to_owned() }
     }
 }
@@ -89,6 +89,13 @@ type Typed = Result<Arc<dyn Any + Send + Sync>, Malformed>;
 /// Most objects of a cluster are only counted: what they all say is kept small, and what few say or few are asked for has
 /// a place only where it is there.
 pub struct Object {
+    /// Who forgets what was made of an object keeps this where it is.
+    said: Arc<Said>,
+    made: OnceLock<Box<Made>>,
+}
+
+/// What came from the API server.
+struct Said {
     kind: Arc<Kind>,
     words: Words,
     created_at: Option<Timestamp>,
@@ -96,7 +103,6 @@ pub struct Object {
     rest: Option<Box<ObjectMeta>>,
     /// The manifest as text, where it is kept so: a tenth of what it takes as a tree.
     text: Option<Box<[u8]>>,
-    made: OnceLock<Box<Made>>,
 }
 
 /// What is made of an object when somebody asks for it.
@@ -145,8 +151,8 @@ impl Object {
         let kind = kind.into();
         let meta = read_metadata(&kind, &raw)?;
         let made = Made { raw: raw.into(), ..Made::default() };
-        let object = Self::with(kind, meta, None)?;
-        Ok(Arc::new(Self { made: Box::new(made).into(), ..object }))
+        let said = Said::of(kind, meta, None)?;
+        Ok(Arc::new(Self { said: Arc::new(said), made: Box::new(made).into() }))
     }
 
     /// The same, kept small: for caches, which hold thousands of which few are looked into. `metadata` is the part of that
@@ -170,43 +176,22 @@ impl Object {
             }
         };
         let text = text(meta.name.as_deref().unwrap_or_default());
-        Self::with(kind, meta, text).map(Arc::new)
+        Ok(Arc::new(Self::unread(Arc::new(Said::of(kind, meta, text)?))))
     }
 
-    fn with(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Box<[u8]>>) -> Result<Self, Malformed> {
-        let loose = Loose {
-            name: meta.name.take().unwrap_or_default(),
-            namespace: meta.namespace.take(),
-            uid: meta.uid.take().unwrap_or_default(),
-            version: meta.resource_version.take().unwrap_or_default(),
-            labels: meta.labels.take().unwrap_or_default(),
-            annotations: meta.annotations.take().unwrap_or_default(),
-        };
-        let created_at = meta.creation_timestamp.take().map(|time| time.0);
-        let Some(words) = Words::pack(&loose) else {
-            let problem = "metadata: too many labels or too long".to_owned();
-            return Err(Malformed { kind: kind.to_string(), name: loose.name, problem });
-        };
-        let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
-        Ok(Self { kind, words, created_at, rest, text, made: OnceLock::new() })
+    fn unread(said: Arc<Said>) -> Self {
+        Self { said, made: OnceLock::new() }
     }
 
     /// The same object with nothing made of it, if nobody looked into it since this was asked last. What is made of a text
     /// takes several times as much memory, and most objects are over and looked at by nobody.
     pub fn rested(&self) -> Rest {
         match self.made.get() {
-            Some(made) if self.text.is_some() => {
+            Some(made) if self.said.text.is_some() => {
                 if made.used.swap(false, Ordering::Relaxed) {
                     return Rest::Awake;
                 }
-                Rest::Now(Arc::new(Self {
-                    kind: Arc::clone(&self.kind),
-                    words: self.words.clone(),
-                    created_at: self.created_at,
-                    rest: self.rest.clone(),
-                    text: self.text.clone(),
-                    made: OnceLock::new(),
-                }))
+                Rest::Now(Arc::new(Self::unread(Arc::clone(&self.said))))
             }
             Some(_) | None => Rest::Rests,
         }
@@ -225,21 +210,21 @@ impl Object {
     }
 
     pub fn kind(&self) -> &Kind {
-        &self.kind
+        &self.said.kind
     }
 
     pub fn meta(&self) -> Moments {
-        let rest = self.rest.as_deref();
+        let rest = self.said.rest.as_deref();
         Moments {
             generation: rest.and_then(|rest| rest.generation),
-            creation_timestamp: self.created_at.map(Time),
+            creation_timestamp: self.said.created_at.map(Time),
             deletion_timestamp: rest.and_then(|rest| rest.deletion_timestamp.clone()),
             deletion_grace_period_seconds: rest.and_then(|rest| rest.deletion_grace_period_seconds),
         }
     }
 
     pub fn raw(&self) -> &Value {
-        self.made().raw.get_or_init(|| match &self.text {
+        self.made().raw.get_or_init(|| match &self.said.text {
             // What is no JSON after all is as if nothing were known: whoever wants its type finds it malformed.
             Some(text) => serde_json::from_slice(text).unwrap_or_default(),
             None => serde_json::json!({"metadata": self.metadata()}),
@@ -247,23 +232,23 @@ impl Object {
     }
 
     pub fn name(&self) -> &str {
-        self.words.name()
+        self.said.words.name()
     }
 
     pub fn namespace(&self) -> Option<&str> {
-        self.words.namespace()
+        self.said.words.namespace()
     }
 
     pub fn uid(&self) -> &str {
-        self.words.uid()
+        self.said.words.uid()
     }
 
     pub fn resource_version(&self) -> &str {
-        self.words.version()
+        self.said.words.version()
     }
 
     pub fn generation(&self) -> i64 {
-        self.rest.as_ref().and_then(|rest| rest.generation).unwrap_or_default()
+        self.said.rest.as_ref().and_then(|rest| rest.generation).unwrap_or_default()
     }
 
     pub fn key(&self) -> Key {
@@ -275,7 +260,7 @@ impl Object {
     }
 
     pub fn is_deleting(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| rest.deletion_timestamp.is_some())
+        self.said.rest.as_ref().is_some_and(|rest| rest.deletion_timestamp.is_some())
     }
 
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
@@ -283,11 +268,11 @@ impl Object {
     }
 
     pub fn finalizers(&self) -> &[String] {
-        self.rest.as_ref().and_then(|rest| rest.finalizers.as_deref()).unwrap_or_default()
+        self.said.rest.as_ref().and_then(|rest| rest.finalizers.as_deref()).unwrap_or_default()
     }
 
     pub fn owners(&self) -> &[OwnerReference] {
-        self.rest.as_ref().and_then(|rest| rest.owner_references.as_deref()).unwrap_or_default()
+        self.said.rest.as_ref().and_then(|rest| rest.owner_references.as_deref()).unwrap_or_default()
     }
 
     /// The one owner that controls this object, if any.
@@ -298,7 +283,7 @@ impl Object {
     /// The reference by which a child says that this object controls it.
     pub fn controller_reference(&self) -> Value {
         serde_json::json!({
-            "apiVersion": self.kind.api_version(), "kind": self.kind.kind, "name": self.name(), "uid": self.uid(),
+            "apiVersion": self.said.kind.api_version(), "kind": self.said.kind.kind, "name": self.name(), "uid": self.uid(),
             "controller": true, "blockOwnerDeletion": true,
         })
     }
@@ -309,7 +294,7 @@ impl Object {
 
     /// By key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.words.labels()
+        self.said.words.labels()
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
@@ -318,11 +303,11 @@ impl Object {
 
     /// By key.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.words.annotations()
+        self.said.words.annotations()
     }
 
     pub fn status(&self) -> &Value {
-        if let (Some(text), None) = (&self.text, self.kept_raw()) {
+        if let (Some(text), None) = (&self.said.text, self.kept_raw()) {
             let read = || {
                 serde_json::from_slice::<Of<Value>>(text).ok().and_then(|of| of.status).unwrap_or_default()
             };
@@ -336,7 +321,7 @@ impl Object {
     pub fn glance<T: DeserializeOwned + Default>(&self) -> T {
         let kept = self.kept_raw().map(|raw| raw.get("status").unwrap_or(&Value::Null));
         let kept = kept.or_else(|| self.made.get()?.status.get());
-        match (kept, &self.text) {
+        match (kept, &self.said.text) {
             (Some(kept), _) => T::deserialize(kept).unwrap_or_default(),
             (None, Some(text)) => {
                 serde_json::from_slice::<Of<T>>(text).ok().and_then(|of| of.status).unwrap_or_default()
@@ -365,13 +350,13 @@ impl Object {
     }
 
     fn decode<K: DeserializeOwned>(&self) -> Result<K, Malformed> {
-        let from_text = self.text.as_ref().and_then(|text| serde_json::from_slice(text).ok());
+        let from_text = self.said.text.as_ref().and_then(|text| serde_json::from_slice(text).ok());
         if let Some(decoded) = from_text {
             return Ok(decoded);
         }
         // Also for the better words: those about a text name a column in what nobody sees.
         K::deserialize(self.raw()).map_err(|error| Malformed {
-            kind: self.kind.to_string(),
+            kind: self.said.kind.to_string(),
             name: self.key().to_string(),
             problem: error.to_string(),
         })
@@ -392,7 +377,7 @@ impl Object {
     /// All of its metadata that is kept, in its own type.
     fn metadata(&self) -> ObjectMeta {
         let said = |word: String| (!word.is_empty()).then_some(word);
-        let Loose { name, namespace, uid, version, labels, annotations } = self.words.loose();
+        let Loose { name, namespace, uid, version, labels, annotations } = self.said.words.loose();
         ObjectMeta {
             name: Some(name),
             namespace,
@@ -400,9 +385,29 @@ impl Object {
             resource_version: said(version),
             labels: (!labels.is_empty()).then_some(labels),
             annotations: (!annotations.is_empty()).then_some(annotations),
-            creation_timestamp: self.created_at.map(Time),
-            ..self.rest.as_deref().cloned().unwrap_or_default()
+            creation_timestamp: self.said.created_at.map(Time),
+            ..self.said.rest.as_deref().cloned().unwrap_or_default()
         }
+    }
+}
+
+impl Said {
+    fn of(kind: Arc<Kind>, mut meta: ObjectMeta, text: Option<Box<[u8]>>) -> Result<Self, Malformed> {
+        let loose = Loose {
+            name: meta.name.take().unwrap_or_default(),
+            namespace: meta.namespace.take(),
+            uid: meta.uid.take().unwrap_or_default(),
+            version: meta.resource_version.take().unwrap_or_default(),
+            labels: meta.labels.take().unwrap_or_default(),
+            annotations: meta.annotations.take().unwrap_or_default(),
+        };
+        let created_at = meta.creation_timestamp.take().map(|time| time.0);
+        let Some(words) = Words::pack(&loose) else {
+            let problem = "metadata: too many labels or too long".to_owned();
+            return Err(Malformed { kind: kind.to_string(), name: loose.name, problem });
+        };
+        let rest = (meta != ObjectMeta::default()).then(|| Box::new(meta));
+        Ok(Self { kind, words, created_at, rest, text })
     }
 }
 
@@ -420,7 +425,7 @@ fn read_metadata(kind: &Kind, raw: &Value) -> Result<ObjectMeta, Malformed> {
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the content: it may be a Secret's (I6).
-        write!(f, "{} {}@{}", self.kind, self.key(), self.resource_version())
+        write!(f, "{} {}@{}", self.said.kind, self.key(), self.resource_version())
     }
 }
 

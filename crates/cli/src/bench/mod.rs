@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
         What::Api(args) => one_thread()?.block_on(api::run(args, say)),
         What::Audit(args) => one_thread()?.block_on(audit::run(args, say)),
         What::Git(args) => crate::runtime()?.block_on(git::run(args, say)),
-        What::Controllers(args) => crate::runtime()?.block_on(git::controllers::run(args, say)),
+        What::Controllers(args) => crate::controllers_runtime()?.block_on(git::controllers::run(args, say)),
         What::Remedy(args) => crate::runtime()?.block_on(remedy::run(args, say)),
         What::Policy(args) => crate::runtime()?.block_on(policy::run(args, say)),
         What::Deploy(args) => crate::runtime()?.block_on(deploy::run(args, say)),

@@ -73,7 +73,7 @@ const START_LIMIT: Duration = Duration::from_mins(10);
 
 /// How long a new Workflow waits for others before it says so: most waits are shorter, and each word is a write here and a
 /// call to GitHub.
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(10);
 
 /// How long a Job must have run before it is said to run. Jobs start at whole seconds, so this is at least one: what ends
 /// sooner only ends.

@@ -68,6 +68,16 @@ pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Names a command with its arguments, under which children are started: a profiler's, say.
+const UNDER: &str = "PAWL_BENCH_UNDER";
+
+fn under<'a>(mut words: impl Iterator<Item = &'a str>, program: &Path) -> Command {
+    let Some(first) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(words).arg(program);
+    command
+}
+
 /// The child, seen from its parent.
 #[derive(Debug)]
 pub(in crate::bench) struct Controllers {
@@ -108,7 +118,7 @@ impl Controllers {
         address_in: fn(&str) -> Option<&str>,
     ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("find this executable")?;
-        let mut child = Command::new(own)
+        let mut child = under(std::env::var(UNDER).unwrap_or_default().split_ascii_whitespace(), &own)
             .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -206,6 +216,20 @@ fn since<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_is_started_alone_or_under_what_is_named() {
+        let words = |command: Command| {
+            let command = command.into_std();
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(under([].into_iter(), Path::new("/bin/pawl"))), "/bin/pawl");
+        assert_eq!(
+            words(under(["perf", "record"].into_iter(), Path::new("/bin/pawl"))),
+            "perf record /bin/pawl"
+        );
+    }
 
     #[test]
     fn requests_are_counted_from_what_prometheus_reads() {

@@ -185,11 +185,11 @@ fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
     let Ok(Target::Git(target)) = lease.annotation(lock::TARGET)?.parse() else { return None };
     let branches = view.owned(&pawl_api::git::branch::KIND, repository).into_iter();
     let wanting = branches.flat_map(|branch| {
-        let spec = branch.parse::<Branch>().ok().map(|branch| branch.spec.clone());
-        let sequence = spec.as_ref().and_then(|spec| spec.sequence);
-        let same_ref = spec.is_some_and(|spec| match target.reference() {
-            GitRef::Default => spec.sequence.is_some(),
-            GitRef::Named(name) => name.ends_with(&spec.name),
+        let typed = branch.parse::<Branch>().ok();
+        let sequence = typed.as_ref().and_then(|typed| typed.spec.sequence);
+        let same_ref = typed.is_some_and(|typed| match target.reference() {
+            GitRef::Default => typed.spec.sequence.is_some(),
+            GitRef::Named(name) => name.ends_with(&typed.spec.name),
         });
         let unfinished =
             if same_ref { view.in_line(&workflow::KIND, &UNFINISHED, branch.uid()) } else { Vec::new() };
