@@ -142,7 +142,12 @@ fn metadata(body: &[u8]) -> Option<ListMeta> {
 /// A page in which some object cannot be read at all: the others can.
 fn cut(kind: &Arc<Kind>, depth: Depth, body: &[u8]) -> Option<Page> {
     let mut page = Page { objects: vec![], unreadable: vec![] };
-    for item in outline::elements(outline::member(body, "items")?)? {
+    // Of a kind of which there is nothing, kube-apiserver says so where only metadata is asked for.
+    let items = match outline::member(body, "items")? {
+        b"null" => vec![],
+        items => outline::elements(items)?,
+    };
+    for item in items {
         match manifest::read(kind, depth, item) {
             Ok(object) => page.objects.push(object),
             Err(unreadable) => page.unreadable.push(*unreadable),
@@ -188,6 +193,21 @@ fn percent_encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_nothing_is_a_list_and_what_is_none_is_not() {
+        let kind = Arc::new(Kind::of("", "v1", "Node", "nodes", false));
+        let count = |body: &str| Some(cut(&kind, Depth::Metadata, body.as_bytes())?.objects.len());
+        let of = |items: &str| {
+            format!(
+                "{{\n  \"kind\": \"PartialObjectMetadataList\",\n  \"metadata\": {{\"resourceVersion\": \"296\"}},\n  \"items\": {items}\n}}"
+            )
+        };
+        assert_eq!(count(&of("null")), Some(0), "as kube-apiserver says it");
+        assert_eq!(count(&of("[]")), Some(0));
+        assert_eq!(count(&of(r#"[{"metadata": {"name": "a"}}]"#)), Some(1));
+        assert_eq!((count(&of("7")), count(r#"{"metadata": {}}"#)), (None, None));
+    }
 
     #[test]
     fn a_token_is_safe_in_a_query() {
