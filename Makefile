@@ -10,6 +10,11 @@ SHELL := bash
 CARGO_FLAGS ?=
 # How many seeds `make sim` runs.
 SEEDS ?= 1000
+# What `make bench` measures: git, deploy, remedy, policy, audit, or api with its arguments.
+BENCH ?= git
+
+# `cargo run` takes no --workspace, so that simulators and benchmarks are built first and then started.
+PAWL_DEV = cargo build --release --workspace --bin pawl-dev $(CARGO_FLAGS) && $${CARGO_TARGET_DIR:-target}/release/pawl-dev
 
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
@@ -48,7 +53,18 @@ demo: ## start a control plane on this machine with a sample to watch
 
 .PHONY: sim
 sim: ## run SEEDS (1000) simulated histories with faults
-	cargo run --release -- sim --seeds $(SEEDS)
+	$(PAWL_DEV) sim --seeds $(SEEDS)
+
+.PHONY: bench
+bench: ## measure BENCH (git) and compare with the budgets: docs/benchmarks.md
+	$(PAWL_DEV) bench $(BENCH)
+
+# The hash of every request of every scenario, in both simulators: the same as long as nothing behaves differently. The
+# tests compare the first seeds of each; this compares all of them. BLESS=1 writes them anew, and the commit says why.
+.PHONY: traces
+traces: ## compare the requests of all simulated worlds with what was recorded (BLESS=1 records them anew)
+	$(PAWL_DEV) sim --trace > target/traces.txt
+	$(if $(BLESS),cp target/traces.txt,diff target/traces.txt) crates/sim/tests/data/traces.txt
 
 .PHONY: fuzz
 fuzz: ## send the API server a million mangled requests per target
@@ -57,23 +73,6 @@ fuzz: ## send the API server a million mangled requests per target
 .PHONY: build
 build: ## the executable, for release: target/release/pawl
 	cargo build --release $(CARGO_FLAGS)
-
-# Under callgrind, which sees every function that runs: controllers, and servers with controllers in them. Names as the
-# linker knows them, and in an order of their own, so that a difference shows what came and what went.
-.PHONY: layout
-layout: ## write crates/cli/layout anew: which functions the linker puts together (needs valgrind; ten minutes)
-	cargo rustc --release --bin pawl --manifest-path crates/cli/Cargo.toml $(CARGO_FLAGS) -- -C strip=none
-	rm -rf target/layout && mkdir -p target/layout
-	export PAWL_BENCH_UNDER="valgrind -q --tool=callgrind --demangle=no --callgrind-out-file=$$PWD/target/layout/%p.out"; \
-	target/release/pawl bench git --branches 10 --idle 1; \
-	target/release/pawl bench remedy --executions 100; \
-	$$PAWL_BENCH_UNDER target/release/pawl bench deploy --short
-	nm target/release/pawl | awk '$$2 ~ /[tTwW]/ { print $$3 }' | LC_ALL=C sort -u > target/layout/all.txt
-	cd target/layout; \
-	named() { sed -n "s/^c\{0,1\}fn=([0-9]*) \([^']*\).*/\1/p" "$$@" | LC_ALL=C sort -u | LC_ALL=C comm -12 all.txt -; }; \
-	named $$(grep -l '^cmd:.* bench controllers' *.out) > controllers.txt; \
-	named $$(grep -L '^cmd:.* bench controllers' *.out) | LC_ALL=C comm -13 controllers.txt - > server.txt; \
-	mkdir -p ../../crates/cli/layout; mv controllers.txt server.txt ../../crates/cli/layout
 
 .PHONY: image
 image: ## the container image, with docker

@@ -40,7 +40,7 @@ pub(crate) async fn capture(
     if let Course::Refuse(why) = definition.course(&context, &seen) {
         return Err(refused(&attempt, why));
     }
-    let after = match definition.foresees() && context.restoring().is_none() {
+    let after = match definition.foresees(&known.parameters) && context.restoring().is_none() {
         false => Seen::default(),
         true => {
             let trial = try_out(&door.enter(way, account).await?, known, now).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn capture(
         }
     };
     let undo = definition.undo(&context, &seen, &after);
-    let kept = Kept::new(&known.order, definition.facts(), definition.before(&context, &seen), undo);
+    let kept = Kept::new(&known.order, definition.before(&context, &seen), undo);
     let bytes = serde_json::to_vec(&kept).map_err(|error| invalid(&attempt, &error))?;
     if bytes.len() > MAX_BYTES {
         let why = format!("it takes {} bytes, and at most {MAX_BYTES} can be kept", bytes.len());

@@ -190,7 +190,7 @@ impl Carrying<'_> {
     }
 
     fn summary(&self, writes: &[Write]) -> String {
-        let done = definition(self.known.order.action).facts().done;
+        let done = definition(self.known.order.action).done;
         match writes {
             [one] => format!("{} is {done}", one.place),
             all => format!("{} objects are {done}", all.len()),
@@ -219,8 +219,7 @@ impl Carrying<'_> {
 
     /// Waits for others. `Some`: it took longer than the order's patience.
     async fn wait(&mut self, why: &str) -> Option<String> {
-        let definition = definition(self.known.order.action);
-        let patience = definition.patience(&self.known.parameters).unwrap_or(definition.facts().timeout);
+        let patience = definition(self.known.order.action).patience(&self.known.parameters);
         if self.waited >= patience.get() {
             return Some(format!("not within {patience}: {why}"));
         }

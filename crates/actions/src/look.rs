@@ -41,7 +41,7 @@ pub(crate) async fn look(way: &Way, known: &Known, nodes: Nodes, now: Timestamp)
         pods: pods(way, &places, &seen).await?,
         namespaces: namespaces(way, known, &places).await?,
         digest: kept::digest(&before),
-        described: before.iter().map(|before| kept::describe(definition.facts(), before)).collect(),
+        described: before.iter().map(|before| kept::describe(definition.action, before)).collect(),
         facts: Map::from_iter([
             ("nodes".to_owned(), nodes.all.into()),
             ("schedulableNodes".to_owned(), nodes.schedulable.into()),
@@ -99,7 +99,7 @@ async fn namespaces(
 ) -> Result<BTreeMap<String, BTreeMap<String, String>>, Failure> {
     let mut names: BTreeSet<&str> =
         places.iter().filter_map(|place| place.key.namespace.as_deref()).collect();
-    let target = known.parameters.target(known.order.action);
+    let target = definition(known.order.action).target(&known.parameters);
     if let Some(Ok(Target::Object(target))) = &target {
         names.extend(target.namespace());
     }

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use pawl_engine::outside::Nobody;
+use pawl_engine::Clock;
 use pawl_engine::wire::Wire;
-use pawl_engine::{Clock, Outside};
 use pawl_machines::failure::Failure;
 use pawl_machines::object::Key;
-use pawl_machines::outside;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::action::{Ask, Call, Order, Reply};
 
@@ -109,17 +107,8 @@ async fn bounded<T>(trial: impl Future<Output = Result<T, Failure>>) -> Result<T
     tokio::time::timeout(TRIAL_TIMEOUT, trial).await.unwrap_or_else(late)
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a outside::Call) -> BoxFuture<'a, Result<outside::Reply, Failure>> {
-        match call {
-            outside::Call::Action(call) => {
-                Box::pin(async move { self.ask(call).await.map(outside::Reply::Action) })
-            }
-            outside::Call::GitHub(_)
-            | outside::Call::Logs(_)
-            | outside::Call::Bundle(_)
-            | outside::Call::Cluster(_)
-            | outside::Call::Safety(_) => Nobody.call(call),
-        }
+impl pawl_engine::Port<Call> for Port {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        Box::pin(self.ask(call))
     }
 }

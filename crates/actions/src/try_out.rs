@@ -39,13 +39,6 @@ pub(crate) async fn try_out(way: &Way, known: &Known, now: Timestamp) -> Result<
             Course::Wait(why) | Course::Done(why) => return Ok(nothing(true, why)),
             Course::Refuse(why) => return Ok(nothing(false, why)),
         };
-        if !definition.facts().dry_runnable {
-            let why = format!("{} is not tried: {}", known.order.action, definition.facts().about);
-            return Ok(Trial {
-                results: DryRunResults { performed: false, ..nothing(true, why).results },
-                ..Trial::default()
-            });
-        }
         if let Some(trial) = all(way, &writes, &seen).await? {
             return Ok(trial);
         }

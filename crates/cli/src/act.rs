@@ -16,12 +16,12 @@ use pawl_api::meta::Target;
 use pawl_engine::SystemClock;
 use pawl_engine::wire::Wire;
 use pawl_integrations::mask::Mask;
-use pawl_machines::remedy::action::Order;
 use pawl_machines::remedy::action::executor::{
     ORDER_DIRECTORY, ORDER_KEY, RESOURCE_NAME, TARGET_NAMESPACE, UNDO_DIRECTORY, UNDONE_DIRECTORY,
 };
 use pawl_machines::remedy::action::kept::{self, Kept};
 use pawl_machines::remedy::action::report::{Outcome, Report};
+use pawl_machines::remedy::action::{Order, definition};
 
 use crate::terminal::{Say, printable};
 use crate::{cluster, stop};
@@ -116,7 +116,9 @@ fn kept(directory: &Path) -> anyhow::Result<Option<Kept>> {
 /// The environment says the target once more, for those who look at the Job: it must say the same.
 fn agree(args: &Args, order: &Order) -> Result<(), String> {
     let parameters = order.parameters().map_err(|error| error.to_string())?;
-    let Some(Ok(Target::Object(target))) = parameters.target(order.action) else { return Ok(()) };
+    let Some(Ok(Target::Object(target))) = definition(order.action).target(&parameters) else {
+        return Ok(());
+    };
     let said = [
         (TARGET_NAMESPACE, &args.target_namespace, target.namespace().unwrap_or_default()),
         (RESOURCE_NAME, &args.resource_name, target.name()),

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pawl_engine::outside::{Nobody, Outside};
+use pawl_engine::Port;
 use pawl_integrations::transport::Transport;
+use pawl_machines::cluster::tekton::origin::BundleEntry;
 use pawl_machines::failure::{Category, Failure};
-use pawl_machines::outside::{BundleEntry, Call, Reply};
 use pawl_runner::oci::{Fetched, Reference, bundle};
 use serde_json::Value;
 
@@ -86,30 +86,24 @@ impl Bundles {
     }
 }
 
-impl Outside for Bundles {
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
-        match call {
-            Call::Bundle(entry) => Box::pin(async move {
-                let read = tokio::time::timeout(ANSWER_TIMEOUT, self.read(entry)).await;
-                let read = read.unwrap_or(Err(Error::TooLate));
-                read.map(Reply::Bundle).map_err(|error| error.failure(call))
-            }),
-            Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) | Call::Action(_) | Call::Safety(_) => {
-                Nobody.call(call)
-            }
-        }
+impl Port<BundleEntry> for Bundles {
+    fn call<'a>(&'a self, entry: &'a BundleEntry) -> BoxFuture<'a, Result<Value, Failure>> {
+        Box::pin(async move {
+            let read = tokio::time::timeout(ANSWER_TIMEOUT, self.read(entry)).await;
+            read.unwrap_or(Err(Error::TooLate)).map_err(|error| error.failure(entry))
+        })
     }
 }
 
 impl Error {
-    fn failure(&self, call: &Call) -> Failure {
+    fn failure(&self, entry: &BundleEntry) -> Failure {
         let passes = match self {
             Self::Pull(error) => error.passes(),
             Self::TooLate => Some(None),
             Self::Bundle(_) | Self::Object(_) | Self::Name(_) => None,
         };
         Failure {
-            attempt: call.to_string(),
+            attempt: entry.to_string(),
             category: if passes.is_some() { Category::Transient } else { Category::Permanent },
             reason: "NoBundle".to_owned(),
             message: self.to_string(),

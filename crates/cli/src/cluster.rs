@@ -12,7 +12,7 @@ const OF_UP: &str = ".pawl/kubeconfig";
 ///
 /// # Errors
 /// When there is no usable configuration.
-pub(crate) async fn for_controllers(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+pub async fn for_controllers(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config_for_controllers(kubeconfig).await?)?)
 }
 

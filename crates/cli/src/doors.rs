@@ -13,7 +13,7 @@ use pawl_machines::{cluster, deploy, git, remedy};
 /// What whoever runs the doors decides for everybody: the flags, the same wherever they run.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 #[group(skip)]
-pub(crate) struct Choices {
+pub struct Choices {
     /// No WorkflowExecution follows a success of the same workflow on the same target sooner than this, whatever its own
     /// cooldown is (as 90s, 10m, 1h).
     #[arg(long, value_name = "DURATION", default_value = "0s")]
@@ -21,7 +21,7 @@ pub(crate) struct Choices {
 }
 
 /// The machines of all doors, and of the locks and Freezes they share: they run against any Kubernetes. `image` is Pawl's own.
-pub(crate) fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
+pub fn machines(system_namespace: &str, image: &str, choices: &Choices) -> Vec<AnyMachine> {
     let actions = KubernetesExecutions {
         system_namespace: system_namespace.to_owned(),
         executor: Executor { image: image.to_owned(), ..Executor::default() },
@@ -45,6 +45,6 @@ pub(crate) fn machines_with(
 }
 
 /// What a cluster brings itself and the embedded control plane does not: garbage collection, namespaces, Jobs.
-pub(crate) fn with_cluster(system_namespace: &str, choices: &Choices) -> Vec<AnyMachine> {
+pub fn with_cluster(system_namespace: &str, choices: &Choices) -> Vec<AnyMachine> {
     cluster::machines().into_iter().chain(machines(system_namespace, OWN_IMAGE, choices)).collect()
 }

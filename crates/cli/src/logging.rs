@@ -12,7 +12,7 @@ pub(crate) enum Format {
 
 /// How much is said, and how.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Choices {
+pub struct Choices {
     /// What to log: a level, or `target=level,…` [default: info; warn for `up`].
     #[arg(long, env = "PAWL_LOG")]
     log: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Choices {
 ///
 /// # Errors
 /// When the filter cannot be read.
-pub(crate) fn start(choices: &Choices, default: &str) -> anyhow::Result<()> {
+pub fn start(choices: &Choices, default: &str) -> anyhow::Result<()> {
     let log = choices.log.as_deref().unwrap_or(default);
     let filter = EnvFilter::try_new(log).map_err(|error| {
         anyhow::anyhow!("--log {log:?}: {error}; use a level such as info, or target=level")

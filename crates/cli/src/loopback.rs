@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 ///
 /// # Errors
 /// When nobody answers, or not with success: then with what was said.
-pub(crate) async fn ask(address: &str, path: &str, body: Option<&str>) -> anyhow::Result<String> {
+pub async fn ask(address: &str, path: &str, body: Option<&str>) -> anyhow::Result<String> {
     match body {
         Some(body) => send(address, &format!("POST {path}"), "", body).await,
         None => send(address, &format!("GET {path}"), "", "").await,

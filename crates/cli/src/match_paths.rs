@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args, input: &mut dyn Read, say: &mut dyn Say) -> anyho
     let glob = match Glob::new(&args.pattern) {
         Ok(glob) => glob,
         Err(bad) => {
-            terminal::complain(&bad.to_string());
+            terminal::complain("pawl", &bad.to_string());
             return Ok(ExitCode::from(MALFORMED));
         }
     };

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pawl_actions::way::Door;
-use pawl_engine::{Engine, Outside, Stopped, health, leader};
+use pawl_engine::{Engine, Stopped, health, leader};
 use pawl_integrations::transport;
 use pawl_machines::remedy::kubernetes_execution::{KubernetesExecutions, PROTECTED_NAMESPACES};
 
 use crate::ports::Ports;
-use crate::resting::give_back_at_rest;
 use crate::{audit_keeping, cluster, doors, logging, rbac, stop, webhook};
 
 #[derive(Debug, clap::Args)]
@@ -71,10 +70,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         identity: identity(),
     };
     let kept = args.audit.start(args.data_dir.as_deref())?;
-    let ports = Arc::new(Ports::new(&client, transport::https()?).acting(&client, door, executor));
+    let ports = Ports::new(&client, transport::https()?).acting(&client, door, executor);
     let engine = Engine::builder(client.clone())
         .machines(machines)
-        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ports(ports.registered.clone())
         .ledger(kept.ledger())
         .namespaces(args.namespaces)
         .concurrency(args.concurrency.into())
@@ -91,7 +90,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         tracing::info!(%address, "taking webhook deliveries on /webhook");
     }
     let served = tokio::spawn(health::serve(listener, engine.clone(), stopping.clone().wait()));
-    let _giving = give_back_at_rest(&engine);
     let stopped = engine.run(stopping.wait()).await;
     kept.close().await;
     served.await??;

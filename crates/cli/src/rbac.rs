@@ -3,6 +3,7 @@
 use pawl_api::remedy::{EXECUTOR_NAMESPACE, SERVICE_ACCOUNT_PREFIX};
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_machines::remedy::action::rbac;
+use serde_json::Value;
 
 use crate::crds;
 use crate::terminal::Say;
@@ -51,10 +52,24 @@ impl Choices {
     }
 }
 
+impl Default for Choices {
+    fn default() -> Self {
+        Self {
+            executor_namespace: EXECUTOR_NAMESPACE.to_owned(),
+            service_account_prefix: SERVICE_ACCOUNT_PREFIX.to_owned(),
+        }
+    }
+}
+
+/// All manifests for actions that are carried out in these namespaces, or in all.
+pub(crate) fn generate(choices: &Choices, namespaces: &[String]) -> Vec<Value> {
+    // No manifest here names an image.
+    rbac::manifests(&choices.executor(""), namespaces)
+}
+
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let What::Generate(Generate { namespaces, choices }) = &args.what;
-    // No manifest here names an image.
-    for manifest in rbac::manifests(&choices.executor(""), namespaces) {
+    for manifest in generate(choices, namespaces) {
         say.line(&format!("---\n{}", crds::yaml(&manifest)?.trim_end()));
     }
     Ok(())

@@ -6,13 +6,13 @@ use tokio::sync::watch;
 
 /// Becomes true once.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub struct Stop(watch::Receiver<bool>);
 
 /// Starts listening for the signals.
 ///
 /// # Errors
 /// When the signals cannot be listened for.
-pub(crate) fn requested() -> anyhow::Result<Stop> {
+pub fn requested() -> anyhow::Result<Stop> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (sender, receiver) = watch::channel(false);
@@ -29,7 +29,7 @@ impl Stop {
         *self.0.borrow()
     }
 
-    pub(crate) async fn wait(mut self) {
+    pub async fn wait(mut self) {
         // An error means that the sender is gone, and with it the runtime.
         let _ = self.0.wait_for(|stop| *stop).await;
     }

@@ -3,13 +3,13 @@
 use std::io::{IsTerminal as _, Write as _};
 
 /// Somewhere to say a line: the terminal, or a test's list.
-pub(crate) trait Say: Send {
+pub trait Say: Send {
     fn line(&mut self, line: &str);
 }
 
 /// Standard output. Whoever closes it early (`| head`) ends the program quietly.
 #[derive(Debug)]
-pub(crate) struct Stdout;
+pub struct Stdout;
 
 impl Say for Stdout {
     fn line(&mut self, line: &str) {
@@ -21,7 +21,7 @@ impl Say for Stdout {
 
 /// Standard error, for what is told on the way and is no part of the result.
 #[derive(Debug)]
-pub(crate) struct Stderr;
+pub struct Stderr;
 
 impl Stderr {
     pub(crate) fn is_terminal(&self) -> bool {
@@ -46,10 +46,10 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Says why the program failed.
-pub(crate) fn complain(problem: &str) {
+/// Says why a program of ours failed.
+pub(crate) fn complain(program: &str, problem: &str) {
     // Nobody is left to tell if this fails.
-    let _ = writeln!(std::io::stderr(), "pawl: {problem}");
+    let _ = writeln!(std::io::stderr(), "{program}: {problem}");
 }
 
 /// What was said, for tests to look at.

@@ -84,8 +84,6 @@ pub struct Caches {
     kinds: RwLock<BTreeMap<Kind, Entry>>,
     /// Something was learnt, or looked at: after a while there is something to let rest.
     stirred: Notify,
-    /// Nobody has looked at anything for a while.
-    rested: Notify,
 }
 
 /// How long nobody has looked into an object when what was read of it is forgotten, and half of that at least: a burst of
@@ -310,13 +308,7 @@ impl Caches {
                     break;
                 }
             }
-            self.rested.notify_one();
         }
-    }
-
-    /// Waits until what was stirred has come to rest.
-    pub(crate) async fn rested(&self) {
-        self.rested.notified().await;
     }
 
     /// Whether some may rest later.

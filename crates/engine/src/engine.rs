@@ -30,10 +30,9 @@ use crate::informer::Listener;
 use crate::leader::{self, Election};
 use crate::ledger::{Ledger, Unkept};
 use crate::metrics::{MachineLabels, Metrics};
-use crate::outside::{Nobody, Outside};
+use crate::ports::Ports;
 use crate::queue::{self, Queue, Work};
 use crate::reconcile::{Memory, Slot};
-use crate::report::{Report, Reports};
 use crate::routing::{Need, Router, looks_at_everything};
 use crate::scribe::{self, Scribe};
 use crate::telling::Told;
@@ -47,8 +46,8 @@ pub const GRACE: Duration = Duration::from_secs(20);
 /// an API server lets a client have some dozens in flight.
 const CONCURRENCY: usize = 16;
 
-/// How many calls to the outside are under way at the same time: GitHub slows down who has more than a hundred.
-const OUTSIDE_CONCURRENCY: usize = 48;
+/// How many external calls are under way at the same time: GitHub slows down who has more than a hundred.
+const EXTERNAL_CONCURRENCY: usize = 48;
 
 /// Guards that a simulation takes away to see that it notices; nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +85,7 @@ pub struct Builder {
     wire: Wire,
     machines: Vec<AnyMachine>,
     clock: Arc<dyn Clock>,
-    outside: Arc<dyn Outside>,
+    ports: Ports,
     ledger: Arc<dyn Ledger>,
     resync: Duration,
     concurrency: usize,
@@ -113,17 +112,16 @@ pub(crate) struct Core {
     pub(crate) memories: Mutex<BTreeMap<Work, Memory>>,
     /// What the ledger was offered of each audited object.
     pub(crate) told: Mutex<BTreeMap<Work, Told>>,
-    pub(crate) reports: Reports,
     pub(crate) scribe: Scribe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
     pub(crate) guards: Guards,
     /// How many objects may be looked at at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) outside: Arc<dyn Outside>,
+    pub(crate) ports: Ports,
     pub(crate) ledger: Arc<dyn Ledger>,
-    /// How many calls to the outside may be under way.
-    pub(crate) outside_slots: Semaphore,
+    /// How many external calls may be under way.
+    pub(crate) external_slots: Semaphore,
     pub(crate) leading: AtomicBool,
     /// Every kind there is has been asked for once.
     pub(crate) discovered: AtomicBool,
@@ -138,7 +136,7 @@ impl Engine {
             wire: Wire::new(client),
             machines: Vec::new(),
             clock: Arc::new(SystemClock),
-            outside: Arc::new(Nobody),
+            ports: Ports::default(),
             ledger: Arc::new(Unkept),
             resync: queue::RESYNC,
             guards: Guards::default(),
@@ -215,26 +213,6 @@ impl Engine {
     /// How the watch of every kind stands.
     pub fn standings(&self) -> Vec<(Kind, Standing)> {
         self.core.caches.standings()
-    }
-
-    /// The last look at one object.
-    pub fn report(&self, machine: &str, kind: &Kind, key: &pawl_machines::object::Key) -> Option<Report> {
-        let place = self.core.router.machines().iter().position(|known| known.name() == machine)?;
-        self.core.reports.get(&Work::new(place, kind.clone(), key.clone()))
-    }
-
-    /// Every object that waits for something or failed, with the name of the machine that says so.
-    pub fn waiting(&self) -> Vec<(&'static str, Work, Report)> {
-        let named = |(work, report): (Work, Report)| {
-            let name = self.core.router.machine(&work).map_or("?", AnyMachine::name);
-            (name, work, report)
-        };
-        self.core.reports.waiting().into_iter().map(named).collect()
-    }
-
-    /// Waits until a burst of work is over: nothing was looked at for a second since anything was. For one who waits.
-    pub async fn rested(&self) {
-        self.core.caches.rested().await;
     }
 
     /// Whether nothing is being looked at, and nothing waits to be.
@@ -316,10 +294,10 @@ impl Builder {
         self
     }
 
-    /// Who carries out what plans ask of other systems.
+    /// The ports that carry out the external calls of plans.
     #[must_use]
-    pub fn outside(mut self, outside: Arc<dyn Outside>) -> Self {
-        self.outside = outside;
+    pub fn ports(mut self, ports: Ports) -> Self {
+        self.ports = ports;
         self
     }
 
@@ -375,7 +353,7 @@ impl Builder {
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, outside, ledger, resync, concurrency, guards, settings } = self;
+        let Self { wire, machines, clock, ports, ledger, resync, concurrency, guards, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -391,15 +369,14 @@ impl Builder {
             work: Notify::new(),
             memories: Mutex::default(),
             told: Mutex::default(),
-            reports: Reports::default(),
             scribe: Scribe::default(),
             metrics: Arc::default(),
             time: Time::new(clock),
             guards,
             slots: Arc::new(Semaphore::new(concurrency)),
-            outside,
+            ports,
             ledger,
-            outside_slots: Semaphore::new(OUTSIDE_CONCURRENCY),
+            external_slots: Semaphore::new(EXTERNAL_CONCURRENCY),
             leading: AtomicBool::new(false),
             discovered: AtomicBool::new(false),
             ready: watch::Sender::new(false),
@@ -432,7 +409,7 @@ impl Core {
         if self.leading.swap(leads, Ordering::SeqCst) != leads {
             tracing::info!(leads, "leadership changed");
             if leads {
-                self.outside.begin();
+                self.ports.begin();
             }
         }
         if leads {

@@ -6,7 +6,7 @@
 //!        │                               ▼                   ▼                               ▼
 //!        └───────────────────────── retry with back-off ◀────┘                wait until the caches have seen it
 //! ```
-//! A plan that asks something outside is applied, the calls are made, and the object is decided on again with the
+//! A plan with external calls is applied, the calls are made, and the object is decided on again with the
 //! answers, until a plan asks nothing more.
 
 use std::any::Any;
@@ -20,10 +20,10 @@ use futures::stream::FuturesOrdered;
 use futures::{FutureExt, StreamExt};
 use pawl_api::meta::Kind;
 use pawl_machines::apply::{Answer, Applying, Outcome, Written};
+use pawl_machines::external::{Answers, Call};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
-use pawl_machines::outside::{Answers, Call};
-use pawl_machines::plan::{Note, Refusal, Waiting, Wake};
+use pawl_machines::plan::{Note, Refusal, Wake};
 use pawl_machines::view::{Input, Keepsake, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ use crate::expectations::{self, caught_up};
 use crate::metrics::{MachineLabels, OutsideLabels, RequestLabels};
 use crate::outcomes::Outcomes;
 use crate::queue::{Taken, Verdict, Work};
-use crate::report::{self, Ended, Report};
+use crate::report::{self, Ended};
 
 /// How often one look may decide: a sync asks for refs, then commits, then who may command it, then acts, and a refusal
 /// in between is decided on once more. A decision that goes on asking is backed off from like any failure.
@@ -78,7 +78,6 @@ struct Look {
     refused_uid: String,
     awaited: Vec<Written>,
     acted: bool,
-    waiting: Vec<Waiting>,
     /// The time that deciding took, without waiting for anybody.
     thought: Duration,
     keepsake: Keepsake,
@@ -127,11 +126,6 @@ impl Core {
                 Err(error) => (Ended::Failed, Some(error)),
             };
             report::ended(&self.metrics, machine.name(), ended, took, error);
-            report::waits(&look.waiting);
-            let wake = result.as_ref().ok().copied().flatten().unwrap_or(Wake::OnChange);
-            let problem = error.map(ToString::to_string);
-            let waiting = std::mem::take(&mut look.waiting);
-            self.reports.set(work, Report { at: self.time.wall(), ended, problem, waiting, wake });
             let thought = look.thought;
             self.end(work, look, ended == Ended::Gone);
             let verdict = match result {
@@ -171,7 +165,6 @@ impl Core {
             if self.tell(machine, work, &me) {
                 self.record_before(machine, work, &me, &mut plan, slot).await;
             }
-            look.waiting = std::mem::take(&mut plan.waiting);
             let (wake, asks) = (plan.wake, std::mem::take(&mut plan.asks));
             let outcomes = Outcomes::of(machine, &me, plan.status.as_ref(), self.time.wall());
             let Outcome { writes, refusals, failure, lost_notes } = self.apply(machine, plan, &me).await?;
@@ -220,15 +213,15 @@ impl Core {
         slot.free();
         self.work.notify_one();
         let calls = asks.into_iter().map(|call| async {
-            let _permit = self.outside_slots.acquire().await;
-            // Whoever no longer leads does nothing outside either.
+            let _permit = self.external_slots.acquire().await;
+            // A replica that no longer leads changes nothing in external systems either.
             if call.is_write() && !self.leading.load(Ordering::SeqCst) {
                 return Err(Error::Deposed { about: me.reference().to_string() });
             }
             tracing::debug!(%call, "asks outside");
-            let answer = self.outside.call(&call).await;
+            let answer = self.ports.call(&call).await;
             let ended = answer.as_ref().map_or_else(|failure| failure.category.as_str(), |_| "ok");
-            let labels = OutsideLabels { machine: machine.name(), port: call.port(), ended };
+            let labels = OutsideLabels { machine: machine.name(), port: call.system(), ended };
             self.metrics.outside.get_or_create(&labels).inc();
             if let Err(failure) = &answer {
                 tracing::warn!(%failure, "the outside did not do what was asked");

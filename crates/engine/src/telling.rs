@@ -126,5 +126,5 @@ impl Core {
 
 /// Whether the object is no longer as it was after this step.
 fn may_forget(step: &Step) -> bool {
-    matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_))
+    step.releases_object()
 }

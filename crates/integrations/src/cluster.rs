@@ -18,15 +18,13 @@ use jiff::{SignedDuration, Timestamp};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pawl_api::deploy::{Target, target as target_kind};
 use pawl_api::meta::{Kind, names};
-use pawl_engine::outside::Nobody;
+use pawl_engine::Clock;
 use pawl_engine::wire::{Limits, Reply as Answered, Wire};
-use pawl_engine::{Clock, Outside};
 use pawl_machines::apply::{Answer, Applying, Outcome};
 use pawl_machines::deploy::target::{Ask, Call, Cluster, Reply, Steps};
 use pawl_machines::deploy::target_config::{Access, access};
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::object::{Key, Object, Reference};
-use pawl_machines::outside;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -236,18 +234,9 @@ impl Port {
     }
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a outside::Call) -> BoxFuture<'a, Result<outside::Reply, Failure>> {
-        match call {
-            outside::Call::Cluster(call) => {
-                Box::pin(async move { self.ask(call).await.map(outside::Reply::Cluster) })
-            }
-            outside::Call::GitHub(_)
-            | outside::Call::Logs(_)
-            | outside::Call::Bundle(_)
-            | outside::Call::Action(_)
-            | outside::Call::Safety(_) => Nobody.call(call),
-        }
+impl pawl_engine::Port<Call> for Port {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        Box::pin(self.ask(call))
     }
 }
 

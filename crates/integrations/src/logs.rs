@@ -5,12 +5,10 @@
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, try_join_all};
-use pawl_engine::Outside;
-use pawl_engine::outside::Nobody;
 use pawl_engine::wire::Wire;
 use pawl_machines::failure::{Category, Failure};
+use pawl_machines::logs::Logs;
 use pawl_machines::object::Key;
-use pawl_machines::outside::{Call, Logs, Reply};
 
 use crate::github::port::Secrets;
 use crate::mask::Mask;
@@ -67,14 +65,9 @@ impl Port {
     }
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
-        match call {
-            Call::Logs(logs) => Box::pin(async move { self.tail(logs).await.map(Reply::Logs) }),
-            Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => {
-                Nobody.call(call)
-            }
-        }
+impl pawl_engine::Port<Logs> for Port {
+    fn call<'a>(&'a self, logs: &'a Logs) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(self.tail(logs))
     }
 }
 
@@ -184,29 +177,17 @@ mod tests {
         (Port::new(wire, Arc::new(Vault(secrets.iter().copied().collect()))), asked)
     }
 
-    fn wanted(tail_bytes: usize, secrets: &[&str]) -> Call {
+    fn wanted(tail_bytes: usize, secrets: &[&str]) -> Logs {
         let mask = secrets.iter().map(|name| Key::new(Some("n"), name)).collect();
         let (pod, container) = (Key::new(Some("n"), "p"), "main".to_owned());
-        Call::Logs(Logs { pod, container, tail_bytes, mask })
-    }
-
-    async fn tail(port: &Port, call: &Call) -> Result<String, Failure> {
-        port.call(call).await.map(|reply| match reply {
-            Reply::Logs(text) => text,
-            Reply::GitHub(_) | Reply::Cluster(_) | Reply::Bundle(_) | Reply::Action(_) | Reply::Safety(_) => {
-                panic!("a log was asked for")
-            }
-        })
+        Logs { pod, container, tail_bytes, mask }
     }
 
     #[tokio::test]
     async fn i6_what_the_jobs_secrets_hold_is_masked() {
         let log = format!("plan\nuses {PASSWORD} and ghp_{}\n", "0".repeat(36));
         let (port, asked) = port(200, &log, &[("cloud", Ok(PASSWORD))]);
-        assert_eq!(
-            tail(&port, &wanted(1000, &["cloud", "absent"])).await.unwrap(),
-            "plan\nuses *** and ***\n"
-        );
+        assert_eq!(port.tail(&wanted(1000, &["cloud", "absent"])).await.unwrap(), "plan\nuses *** and ***\n");
         assert_eq!(
             *asked.lock().unwrap(),
             ["/api/v1/namespaces/n/pods/p/log?container=main&tailLines=1000&limitBytes=4194304"]
@@ -216,14 +197,14 @@ mod tests {
     #[tokio::test]
     async fn i6_nothing_is_shown_while_a_secret_cannot_be_read() {
         let (port, asked) = port(200, PASSWORD, &[("cloud", Err(503))]);
-        assert_eq!(tail(&port, &wanted(1000, &["cloud"])).await.unwrap_err().category, Category::Transient);
+        assert_eq!(port.tail(&wanted(1000, &["cloud"])).await.unwrap_err().category, Category::Transient);
         assert!(asked.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
     async fn a_log_that_is_gone_is_said_so() {
         let (port, _) = port(404, r#"{"kind":"Status","reason":"NotFound"}"#, &[]);
-        assert_eq!(tail(&port, &wanted(1000, &[])).await.unwrap_err().category, Category::Gone);
+        assert_eq!(port.tail(&wanted(1000, &[])).await.unwrap_err().category, Category::Gone);
     }
 
     #[test]

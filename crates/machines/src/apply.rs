@@ -13,15 +13,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use http::{Method, Request, header};
+use http::{Request, header};
 use jiff::Timestamp;
 use pawl_api::meta::{Kind, names};
+use pawl_api::pawl::FIELD_MANAGER;
+use pawl_api::remedy::actions::PatchType;
 use serde_json::{Value, json};
 
 use crate::failure::{Category, Failure};
 use crate::machine::BoundPlan;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Note, Part, Propagation, Refusal, Severity, Step};
+use crate::plan::{Adopt, FinalizerChange, Note, Part, Precondition, Propagation, Refusal, Severity, Step};
+use crate::request;
 
 mod heard;
 
@@ -31,14 +34,8 @@ pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true)
 /// Events keep a note of at most this many bytes on every API server.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// A server that cannot do that sends the whole.
-const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
 /// Makes a create or delete count only while another object is as it was; known to Pawl's own API server.
 const IF_UNCHANGED: header::HeaderName = header::HeaderName::from_static("pawl-if-unchanged");
-
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// What came back for a request.
 #[derive(Clone, Copy, Debug)]
@@ -210,14 +207,14 @@ impl Applying {
             mut steps,
             notes,
             status,
-            waiting: _,
             asks: _,
             wake: _,
         } = plan;
-        let releases = steps.iter().any(is_release);
+        let releases = steps.iter().any(Step::releases_object);
         let status = status.filter(|_| !releases).and_then(|status| difference(about.status(), &status));
         // What there is to say of an object is said before it may be gone: nobody would come back to say it.
-        let release = steps.iter().position(is_release).map(|at| steps.split_off(at)).unwrap_or_default();
+        let release =
+            steps.iter().position(Step::releases_object).map(|at| steps.split_off(at)).unwrap_or_default();
         let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
         let fenced = fenced && guards.fence && guards.basis_check;
         let confirm = guards.basis_check && !fenced && needs_confirmed_basis(&about, &steps);
@@ -355,48 +352,40 @@ impl Applying {
                 }
                 let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
                 let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
-                let path = kind.path(key.namespace.as_deref(), Some(&key.name));
-                let path = format!("{path}?fieldManager=pawl-deployer&force={force}");
-                // JSON is YAML.
-                let request = request(Method::PATCH, &path, APPLY_PATCH, manifest.to_string().into_bytes());
-                (Asked::Patch { kind, key }, request)
+                let request = request::apply(&kind, &key, "pawl-deployer", force, &manifest);
+                (Asked::Patch { kind, key }, request.build_or_root())
             }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
                 let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
                 let request = patch_request(&kind, &key, part, &body);
                 (Asked::Patch { kind, key }, request)
             }
-            Step::Delete { target, resource_version, propagation, mut only_if_gone } => {
-                if let Some(gone) = only_if_gone.pop() {
-                    let delete = Step::Delete { target, resource_version, propagation, only_if_gone };
-                    self.tasks.push_front(Task::Step(delete));
-                    return self.ask_step(Step::ConfirmGone(gone));
-                }
+            Step::Delete { target, resource_version, propagation } => {
                 let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
                 (Asked::Delete { target }, self.fence(request))
             }
-            Step::ConfirmGone(gone) => {
+            Step::Confirm(Precondition::Gone(gone)) => {
                 let request = confirm_request(&gone.kind, &gone.key);
                 (Asked::IsGone { gone }, request)
             }
-            Step::ConfirmNone { kind, namespace, label, value } => {
-                // A label's key and value hold nothing that a query may not, but for the slash.
-                let selector = format!("{}%3D{value}", label.replace('/', "%2F"));
-                let path =
-                    format!("{}?labelSelector={selector}&limit=1", kind.path(namespace.as_deref(), None));
-                (Asked::IsNone { kind, namespace }, metadata_request(&path))
+            Step::Confirm(Precondition::NoneLabelled { kind, namespace, label, value }) => {
+                let request = request::list(&kind, namespace.as_deref()).metadata_only();
+                let request = request.query("labelSelector", &format!("{label}={value}")).query("limit", "1");
+                (Asked::IsNone { kind, namespace }, request.build_or_root())
             }
-            Step::ConfirmUnchanged { target, resource_version } => {
+            Step::Confirm(Precondition::Unchanged { target, resource_version }) => {
                 let request = confirm_request(&target.kind, &target.key);
                 (Asked::IsUnchanged { target, resource_version }, request)
             }
-            Step::Finalize(finalizers) => (Asked::Own { last: true }, self.finalize_request(&finalizers)),
-            Step::AddFinalizer(finalizer) => {
+            Step::Finalizer(FinalizerChange::ReplaceInSpec(finalizers)) => {
+                (Asked::Own { last: true }, self.finalize_request(&finalizers))
+            }
+            Step::Finalizer(FinalizerChange::Add(finalizer)) => {
                 let mut finalizers = self.about.finalizers().to_vec();
                 finalizers.push(finalizer);
                 (Asked::Own { last: false }, self.finalizers_request(&finalizers))
             }
-            Step::RemoveFinalizer(finalizer) => {
+            Step::Finalizer(FinalizerChange::Remove(finalizer)) => {
                 let mut finalizers = self.about.finalizers().to_vec();
                 finalizers.retain(|held| *held != finalizer);
                 (Asked::Own { last: true }, self.finalizers_request(&finalizers))
@@ -599,7 +588,7 @@ impl Applying {
         patch_request(self.about.kind(), &self.about.key(), Part::Main, &body)
     }
 
-    /// `finalize` is not patched but put, and takes the metadata from what it is sent: so all of it is sent.
+    /// `finalize` takes the metadata from what it is sent: so all of it is sent.
     fn finalize_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
         let mut body = self.about.raw().clone();
         if let Some(fields) = body.as_object_mut() {
@@ -607,10 +596,7 @@ impl Applying {
             fields.insert("kind".to_owned(), self.about.kind().kind.as_ref().into());
             fields.insert("spec".to_owned(), json!({"finalizers": finalizers}));
         }
-        let body = self.swapping(body);
-        let key = self.about.key();
-        let path = self.about.kind().path(key.namespace.as_deref(), Some(&key.name)) + "/finalize";
-        request(Method::PUT, &path, "application/json", body.to_string().into_bytes())
+        request::finalize(self.about.kind(), &self.about.key(), &self.swapping(body)).build_or_root()
     }
 
     /// A write to the object this plan is about, valid only for the version it was decided on.
@@ -663,27 +649,16 @@ pub fn event(about: &Reference, note: &Note, machine: &str, now: Timestamp) -> R
     create_request(&EVENT, Some(home), &manifest)
 }
 
-/// Whether the object may be gone after this step.
-fn is_release(step: &Step) -> bool {
-    matches!(step, Step::RemoveFinalizer(_) | Step::Finalize(_))
-}
-
 /// Whether a plan makes or removes other objects before anything else has compared the object's version.
 fn needs_confirmed_basis(about: &Object, steps: &[Step]) -> bool {
     match steps.first() {
-        Some(Step::AddFinalizer(_)) => false,
+        Some(Step::Finalizer(FinalizerChange::Add(_))) => false,
         _ => steps.iter().any(|step| match step {
             Step::Create { .. } | Step::Apply { .. } => true,
             Step::Delete { target, resource_version, .. } => {
                 target.uid != about.uid() || resource_version.is_none()
             }
-            Step::Patch { .. }
-            | Step::ConfirmGone(_)
-            | Step::ConfirmNone { .. }
-            | Step::ConfirmUnchanged { .. }
-            | Step::AddFinalizer(_)
-            | Step::RemoveFinalizer(_)
-            | Step::Finalize(_) => false,
+            Step::Patch { .. } | Step::Confirm(_) | Step::Finalizer(_) => false,
         }),
     }
 }
@@ -738,45 +713,20 @@ fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str
     patch
 }
 
-fn request(method: Method, path: &str, content_type: &'static str, body: Vec<u8>) -> Request<Vec<u8>> {
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    // A path of valid names always parses; anything else asks for the root, which answers 404 or 405.
-    *request.uri_mut() = path.parse().unwrap_or_default();
-    let headers = request.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
-    headers.insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-    request
-}
-
 fn create_request(kind: &Kind, namespace: Option<&str>, manifest: &Value) -> Request<Vec<u8>> {
-    let path = format!("{}?fieldManager=pawl", kind.path(namespace, None));
-    request(Method::POST, &path, "application/json", manifest.to_string().into_bytes())
+    request::create(kind, namespace, FIELD_MANAGER, manifest).build_or_root()
 }
 
 fn get_request(kind: &Kind, key: &Key) -> Request<Vec<u8>> {
-    let path = kind.path(key.namespace.as_deref(), Some(&key.name));
-    request(Method::GET, &path, "application/json", Vec::new())
+    request::get(kind, key).build_or_root()
 }
 
-/// Whether it is there, and in which version: an object may be a megabyte, and its metadata says that too.
 fn confirm_request(kind: &Kind, key: &Key) -> Request<Vec<u8>> {
-    metadata_request(&kind.path(key.namespace.as_deref(), Some(&key.name)))
-}
-
-fn metadata_request(path: &str) -> Request<Vec<u8>> {
-    let mut request = request(Method::GET, path, "application/json", Vec::new());
-    request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static(METADATA_ONLY));
-    request
+    request::get_metadata(kind, key).build_or_root()
 }
 
 fn patch_request(kind: &Kind, key: &Key, part: Part, body: &Value) -> Request<Vec<u8>> {
-    let mut path = kind.path(key.namespace.as_deref(), Some(&key.name));
-    path.push_str(match part {
-        Part::Main => "?fieldManager=pawl",
-        Part::Status => "/status?fieldManager=pawl",
-    });
-    request(Method::PATCH, &path, MERGE_PATCH, body.to_string().into_bytes())
+    request::patch(kind, key, part, PatchType::Merge, FIELD_MANAGER, body).build_or_root()
 }
 
 fn delete_request(
@@ -799,8 +749,7 @@ fn delete_request(
     };
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions,
         "propagationPolicy": propagation});
-    let path = target.kind.path(target.key.namespace.as_deref(), Some(&target.key.name));
-    request(Method::DELETE, &path, "application/json", body.to_string().into_bytes())
+    request::delete(&target.kind, &target.key, &body).build_or_root()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use pawl_api::pawl::{Freeze, annotations, conditions};
 
 use crate::machine::Watch;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Plan, Step, Waiting};
+use crate::plan::{Plan, Precondition, Step};
 use crate::view::View;
 
 mod keeping;
@@ -211,23 +211,19 @@ impl Hold {
 
     /// For plans that end a unit because of it: a cache that lags must not end anything.
     pub fn still_so(&self) -> Vec<Step> {
-        let confirm = |(target, resource_version): &(Reference, String)| Step::ConfirmUnchanged {
-            target: target.clone(),
-            resource_version: resource_version.clone(),
+        let confirm = |(target, resource_version): &(Reference, String)| {
+            let (target, resource_version) = (target.clone(), resource_version.clone());
+            Step::Confirm(Precondition::Unchanged { target, resource_version })
         };
         self.seen.iter().map(confirm).collect()
     }
 
-    /// For plans of units that wait: what they wait for, and when they look again. A change of a Freeze wakes them too.
+    /// For plans of units that wait: they are reconciled again at its end. A change of a Freeze wakes them too.
     #[must_use]
     pub fn waits<S>(&self, plan: Plan<S>) -> Plan<S> {
         match self.until {
-            Some(at) => plan.waiting(Waiting::Time { at, why: self.to_string() }).wake_at(at),
-            None => {
-                let name = self.freezes.first().map(String::as_str).unwrap_or_default();
-                let until = "it ends".to_owned();
-                plan.waiting(Waiting::Object { kind: KIND, key: Key::new(None, name), until })
-            }
+            Some(at) => plan.wake_at(at),
+            None => plan,
         }
     }
 }

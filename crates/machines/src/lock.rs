@@ -22,11 +22,14 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::job::{JOB, POD};
 use crate::object::{Key, Object, Reference, Spot};
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Precondition, Step};
 use crate::view::View;
 
 pub mod acts;
 pub mod reaper;
+mod unit;
+
+pub use unit::{Busy, LockResult, Locks};
 
 pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
 
@@ -76,26 +79,6 @@ pub enum Claim {
     Take(Vec<Step>),
     /// Somebody else holds a target. What was taken of the others is given back: all or none.
     Busy { target: Target, holder: String, give_back: Vec<Step> },
-}
-
-/// Whether a unit may act on its targets now.
-#[derive(Debug)]
-pub enum Turn {
-    Yes,
-    /// After these steps, if they all succeed.
-    Take(Vec<Step>),
-    No(Box<Taken>),
-}
-
-/// Somebody else holds a target.
-#[derive(Debug)]
-pub struct Taken {
-    pub target: Target,
-    pub holder: String,
-    /// What was taken of the others, given back.
-    pub give_back: Vec<Step>,
-    /// Makes the unit findable for whoever frees the target, where nothing else would lead there.
-    pub find_me: Option<Step>,
 }
 
 /// What became of a unit or a run.
@@ -152,12 +135,8 @@ pub fn held_by(view: &dyn View, uid: &str) -> Vec<Arc<Object>> {
 /// Makes a unit findable for whoever frees a target; `None` where it is so already.
 pub fn find_me(me: &Object, target: &Target) -> Option<Step> {
     let hash = target.short_hash();
-    (me.label(WAITS_FOR) != Some(&hash)).then(|| Step::Patch {
-        target: me.reference(),
-        resource_version: None,
-        patch: json!({"metadata": {"labels": {WAITS_FOR: hash}}}),
-        part: Part::Main,
-    })
+    (me.label(WAITS_FOR) != Some(&hash))
+        .then(|| Step::patch(me, json!({"metadata": {"labels": {WAITS_FOR: hash}}})))
 }
 
 /// The hash of the target that a Lease locks; `None` for Leases that are no locks.
@@ -257,13 +236,15 @@ pub fn confirm_gone(of: &Reference) -> Vec<Step> {
         (_, kind) if *kind == PIPELINE_RUN => Some(PIPELINE_RUN_UID),
         _ => None,
     };
-    let pods = label.map(|label| Step::ConfirmNone {
-        kind: POD,
-        namespace: of.key.namespace.clone(),
-        label,
-        value: of.uid.clone(),
+    let pods = label.map(|label| {
+        Step::Confirm(Precondition::NoneLabelled {
+            kind: POD,
+            namespace: of.key.namespace.clone(),
+            label,
+            value: of.uid.clone(),
+        })
     });
-    std::iter::once(Step::ConfirmGone(of.clone())).chain(pods).collect()
+    std::iter::once(Step::confirm_gone(of.clone())).chain(pods).collect()
 }
 
 fn create(key: &Key, target: &Target, me: &Holder, marks: &Marks, now: Timestamp) -> Step {
@@ -298,12 +279,7 @@ pub fn free(lease: &Arc<Object>) -> Step {
 /// The same, and writes down what must outlive the holder in the same request.
 pub fn free_keeping(lease: &Arc<Object>, kept: &Kept) -> Step {
     if !outlives_its_holder(lease, kept) {
-        return Step::Delete {
-            target: lease.reference(),
-            resource_version: Some(lease.resource_version().to_owned()),
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        };
+        return Step::delete_unchanged(lease);
     }
     let labels: Map<String, Value> = lease.labels().map(|(name, _)| (name.to_owned(), Value::Null)).collect();
     let mut annotations = annotated(kept);
@@ -331,12 +307,7 @@ fn outlives_its_holder(lease: &Object, kept: &Kept) -> bool {
 
 /// Of exactly the version that was read: the compare and the swap.
 fn patch(lease: &Arc<Object>, patch: Value) -> Step {
-    Step::Patch {
-        target: lease.reference(),
-        resource_version: Some(lease.resource_version().to_owned()),
-        patch,
-        part: Part::Main,
-    }
+    Step::patch_unchanged(lease, patch)
 }
 
 /// For `kubectl get lease`.

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::audit::{Entry, Teller};
+use crate::external::Call;
 use crate::object::{Key, Malformed, Object, Reference};
-use crate::outside::Call;
-use crate::plan::{Note, Plan, Step, Waiting, Wake};
+use crate::plan::{Note, Plan, Step, Wake};
 use crate::view::{Input, View};
 
 /// One kind's decisions.
@@ -268,7 +268,6 @@ pub struct BoundPlan {
     pub steps: Vec<Step>,
     pub notes: Vec<Note>,
     pub status: Option<Value>,
-    pub waiting: Vec<Waiting>,
     pub asks: Vec<Call>,
     pub wake: Wake,
 }
@@ -341,8 +340,7 @@ impl<M: Machine> Decider for M {
             Ok(me) => me,
             Err(malformed) => return Ok(refuse_malformed(description, input.me, &malformed)),
         };
-        let Plan { steps, notes, status, gates, waiting, asks, wake } =
-            self.decide(&self.observe(input, &me), now);
+        let Plan { steps, notes, status, gates, asks, wake } = self.decide(&self.observe(input, &me), now);
         let status = match status {
             None => None,
             Some(status) => Some(finished_status(description, input.me, &status, &gates)?),
@@ -356,7 +354,6 @@ impl<M: Machine> Decider for M {
             steps,
             notes,
             status,
-            waiting,
             asks,
             wake,
         })
@@ -407,10 +404,9 @@ fn refuse_malformed(description: &Description, me: &Arc<Object>, malformed: &Mal
         resource_version: me.resource_version().to_owned(),
         fenced: false,
         in_any_order: false,
-        steps: release.map(|finalizer| Step::RemoveFinalizer(finalizer.to_owned())).into_iter().collect(),
+        steps: release.map(Step::remove_finalizer).into_iter().collect(),
         notes: vec![Note::warning("Malformed", malformed.problem.clone())],
         status: None,
-        waiting: Vec::new(),
         asks: Vec::new(),
         wake: Wake::OnChange,
     }
@@ -506,7 +502,7 @@ mod tests {
         let me = json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "finalizers": ["told/finalizer"]}, "data": 7});
         let plan = plan(json!({}), me).unwrap();
-        assert_eq!(plan.steps, [Step::RemoveFinalizer("told/finalizer".into())]);
+        assert_eq!(plan.steps, [Step::remove_finalizer("told/finalizer")]);
         assert_eq!(plan.notes[0].reason, "Malformed");
     }
 }

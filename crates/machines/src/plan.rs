@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use pawl_api::meta::{Gate, Kind};
 use serde_json::Value;
 
+use crate::external::Call;
 use crate::failure::Failure;
-use crate::object::{Key, Reference};
-use crate::outside::Call;
+use crate::object::{Key, Object, Reference};
 
 /// What to do next, and why not more.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,9 +25,7 @@ pub struct Plan<S> {
     pub status: Option<S>,
     /// Verdicts reached this time; those of other gates stay as they were.
     pub gates: Vec<Gate>,
-    /// Not acting is data: what would have to happen first.
-    pub waiting: Vec<Waiting>,
-    /// What to ask or do outside once the steps are done; then the object is decided on again, with the answers.
+    /// External calls, made once the steps are done; then the object is decided on again, with the replies.
     pub asks: Vec<Call>,
     pub wake: Wake,
 }
@@ -40,7 +38,6 @@ impl<S> Plan<S> {
             notes: Vec::new(),
             status: None,
             gates: Vec::new(),
-            waiting: Vec::new(),
             asks: Vec::new(),
             wake: Wake::OnChange,
         }
@@ -49,6 +46,11 @@ impl<S> Plan<S> {
     /// One step, and then look again.
     pub fn step(step: Step) -> Self {
         Self::rest().then(step)
+    }
+
+    /// Some steps, and then reconcile again.
+    pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self { steps: steps.into_iter().collect(), ..Self::rest() }
     }
 
     #[must_use]
@@ -75,16 +77,10 @@ impl<S> Plan<S> {
         self
     }
 
-    #[must_use]
-    pub fn waiting(mut self, waiting: Waiting) -> Self {
-        self.waiting.push(waiting);
-        self
-    }
-
     /// To be heard before the next decision.
     #[must_use]
-    pub fn ask(mut self, call: Call) -> Self {
-        self.asks.push(call);
+    pub fn ask(mut self, call: impl Into<Call>) -> Self {
+        self.asks.push(call.into());
         self
     }
 
@@ -107,28 +103,115 @@ pub enum Step {
     /// somebody else has written one of them.
     Apply { kind: Kind, manifest: Value, force: bool },
     /// Delete exactly this object; with an empty UID, whichever has its name. Gone already is done.
-    Delete {
-        target: Reference,
-        resource_version: Option<String>,
-        propagation: Propagation,
-        /// Checked on the API server itself just before: a cache that has not yet seen something is no proof that it
-        /// is absent.
-        only_if_gone: Vec<Reference>,
-    },
-    /// Go on only if this object is gone on the API server itself, as `only_if_gone` of a delete does. An empty UID
-    /// means any object of that name.
-    ConfirmGone(Reference),
-    /// Go on only if no object of this kind in this namespace carries this label on the API server itself.
-    ConfirmNone { kind: Kind, namespace: Option<String>, label: &'static str, value: String },
-    /// Go on only if this object is on the API server as it was seen: caches of different kinds lag differently.
-    ConfirmUnchanged { target: Reference, resource_version: String },
-    /// Replace `spec.finalizers` of the Namespace this plan is about, through its `finalize` subresource; afterwards it
-    /// may be gone, so no status follows.
-    Finalize(Vec<String>),
-    /// Put a finalizer on the object this plan is about.
-    AddFinalizer(String),
-    /// Take it off again; afterwards the object may be gone, so no status follows.
-    RemoveFinalizer(String),
+    Delete { target: Reference, resource_version: Option<String>, propagation: Propagation },
+    /// Go on only if this holds on the API server itself: caches lag, and caches of different kinds lag differently.
+    Confirm(Precondition),
+    /// Change the finalizers of the object this plan is about.
+    Finalizer(FinalizerChange),
+}
+
+impl Step {
+    /// Merge-patches this object, whatever its version is by then.
+    pub fn patch(object: &Object, patch: Value) -> Self {
+        Self::Patch { target: object.reference(), resource_version: None, patch, part: Part::Main }
+    }
+
+    /// Merge-patches this object, only in the version that was read.
+    pub fn patch_unchanged(object: &Object, patch: Value) -> Self {
+        let resource_version = Some(object.resource_version().to_owned());
+        Self::Patch { target: object.reference(), resource_version, patch, part: Part::Main }
+    }
+
+    /// Deletes this object, whatever its version is by then.
+    pub fn delete(object: &Object) -> Self {
+        Self::delete_reference(object.reference())
+    }
+
+    /// Deletes this object, only in the version that was read.
+    pub fn delete_unchanged(object: &Object) -> Self {
+        let resource_version = Some(object.resource_version().to_owned());
+        Self::Delete { target: object.reference(), resource_version, propagation: Propagation::Background }
+    }
+
+    pub fn delete_reference(target: Reference) -> Self {
+        Self::Delete { target, resource_version: None, propagation: Propagation::Background }
+    }
+
+    /// Goes on only if this object does not exist; with an empty UID, if none of its name does.
+    pub fn confirm_gone(target: Reference) -> Self {
+        Self::Confirm(Precondition::Gone(target))
+    }
+
+    /// Goes on only if this object is still in the version that was read.
+    pub fn confirm_unchanged(object: &Object) -> Self {
+        let resource_version = object.resource_version().to_owned();
+        Self::Confirm(Precondition::Unchanged { target: object.reference(), resource_version })
+    }
+
+    pub fn add_finalizer(finalizer: &str) -> Self {
+        Self::Finalizer(FinalizerChange::Add(finalizer.to_owned()))
+    }
+
+    pub fn remove_finalizer(finalizer: &str) -> Self {
+        Self::Finalizer(FinalizerChange::Remove(finalizer.to_owned()))
+    }
+
+    /// Of a delete: the object goes after everything that it owns.
+    #[must_use]
+    pub fn foreground(self) -> Self {
+        self.propagating(Propagation::Foreground)
+    }
+
+    /// Of a delete: what happens to what the object owns.
+    #[must_use]
+    pub fn propagating(mut self, to_owned: Propagation) -> Self {
+        if let Self::Delete { propagation, .. } = &mut self {
+            *propagation = to_owned;
+        }
+        self
+    }
+
+    /// Of a patch: which part of the object it may change.
+    #[must_use]
+    pub fn in_part(mut self, changed: Part) -> Self {
+        if let Self::Patch { part, .. } = &mut self {
+            *part = changed;
+        }
+        self
+    }
+
+    /// Whether the object that the plan is about may be gone after this step, so that no status follows.
+    pub fn releases_object(&self) -> bool {
+        match self {
+            Self::Finalizer(FinalizerChange::Remove(_) | FinalizerChange::ReplaceInSpec(_)) => true,
+            Self::Finalizer(FinalizerChange::Add(_))
+            | Self::Create { .. }
+            | Self::Apply { .. }
+            | Self::Patch { .. }
+            | Self::Delete { .. }
+            | Self::Confirm(_) => false,
+        }
+    }
+}
+
+/// What must hold on the API server before a plan goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// This object does not exist; with an empty UID, none of its name does.
+    Gone(Reference),
+    /// No object of this kind in this namespace carries this label.
+    NoneLabelled { kind: Kind, namespace: Option<String>, label: &'static str, value: String },
+    /// This object is in this version.
+    Unchanged { target: Reference, resource_version: String },
+}
+
+/// A change of the finalizers of the object that a plan is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinalizerChange {
+    Add(String),
+    Remove(String),
+    /// Replaces `spec.finalizers` of a Namespace, through its `finalize` subresource.
+    ReplaceInSpec(Vec<String>),
 }
 
 /// Which part of an object a patch may change.
@@ -149,6 +232,20 @@ pub enum Adopt {
     Anyones,
     /// Never: somebody was faster, so look again.
     Never,
+}
+
+impl Adopt {
+    /// Whether this object may be adopted.
+    pub fn admits(&self, object: &Object) -> bool {
+        match self {
+            Self::ControlledBy(uid) => object.controller().is_some_and(|owner| owner.uid == *uid),
+            Self::Labelled(labels) => {
+                labels.iter().all(|(label, value)| object.label(label) == Some(value.as_str()))
+            }
+            Self::Anyones => true,
+            Self::Never => false,
+        }
+    }
 }
 
 /// What happens to what a deleted object owns.
@@ -204,19 +301,6 @@ impl Note {
 pub enum Severity {
     Normal,
     Warning,
-}
-
-/// What keeps a plan from going on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// An object that is not there yet, or not far enough; `until` says what is awaited.
-    Object { kind: Kind, key: Key, until: String },
-    /// Somebody else holds the target.
-    Lock { target: String, holder: String },
-    /// A moment.
-    Time { at: Timestamp, why: String },
-    /// A kind that the API server does not serve.
-    Kind(Kind),
 }
 
 /// When to look again if nothing changes before.

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::apply::{Answer, Applying, Outcome};
 use crate::cache::World;
+use crate::external::{Answers, Call, Reply};
 use crate::failure::Failure;
 use crate::machine::{AnyMachine, BoundPlan};
 use crate::object::{Key, Object};
-use crate::outside::{Answers, Call, Reply};
 use crate::plan::Refusal;
 use crate::view::{Input, Keepsake, View};
 
@@ -30,7 +30,7 @@ pub(crate) const START: &str = "2026-01-01T00:00:00Z";
 /// Far more rounds than any test needs: reaching it means that the machines chase each other.
 const MAX_ROUNDS: usize = 200;
 
-/// Somebody outside who works on the cluster; `None`: it is not for them.
+/// A fake external system that works on the cluster; `None`: the call is for another one.
 pub(crate) type Port = dyn Fn(&mut Cluster, &Call) -> Option<Result<Reply, Failure>>;
 
 pub(crate) struct Cluster {
@@ -42,9 +42,9 @@ pub(crate) struct Cluster {
     pub(crate) statuses: Vec<(Key, Value)>,
     /// Answers to give instead of creating an object of this kind.
     pub(crate) refuse_create: Option<(Kind, u16, Value)>,
-    /// Everything that was asked outside, in order.
+    /// Every external call, in order.
     pub(crate) calls: Vec<Call>,
-    /// What the outside answers.
+    /// Answers the calls that `port` does not.
     pub(crate) outside: fn(&Call) -> Result<Reply, Failure>,
     /// Who is asked first, and may look at the cluster and change it.
     pub(crate) port: Option<Rc<Port>>,
@@ -151,7 +151,7 @@ impl Cluster {
                 return outcome;
             }
             for call in asks {
-                assert!(answers.get(&call).is_none(), "asked twice in one look: {call}");
+                assert!(!answers.contains(&call), "asked twice in one look: {call}");
                 self.calls.push(call.clone());
                 let answer = self.call(&call);
                 answers.put(call, answer);

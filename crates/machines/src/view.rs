@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use pawl_api::meta::Kind;
 
+use crate::external::Answers;
 use crate::machine::Line;
 use crate::object::{Key, Object, Spot};
-use crate::outside::Answers;
 use crate::plan::Refusal;
 
 /// Whether the API server serves a kind.
@@ -98,7 +98,7 @@ pub struct Input<'a> {
     pub me: &'a Arc<Object>,
     /// What the API server refused for good the last time this object's plan was applied.
     pub refusals: &'a [Refusal],
-    /// What was heard from outside in this look.
+    /// The replies to external calls in this reconcile.
     pub answers: &'a Arc<Answers>,
     /// What the last look at this object kept.
     pub keepsake: &'a Keepsake,

@@ -1,18 +1,12 @@
-//! Where is it evaluated? In workers; in this process only where nothing hostile is: the simulator and tests.
+//! Evaluates policies and conditions in worker processes; tests do it in their own process.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use pawl_machines::remedy::safety::{Decision, Held, Policies};
 
-use crate::condition::Condition;
 use crate::pool::Workers;
-use crate::program::{Program, Rejected};
-
-/// Sets that are kept in process.
-const MAX_SETS: usize = 4;
+use crate::program::Rejected;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,45 +48,36 @@ impl Evaluator for Workers {
     }
 }
 
-/// Evaluates in this process. What is hostile takes it down: for texts that are known.
-#[derive(Debug, Default)]
-pub struct InProcess {
-    sets: Mutex<BTreeMap<String, Result<Arc<Program>, Rejected>>>,
-}
+/// Evaluates in this process. A hostile policy would take it down.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::condition::Condition;
+    use crate::program::Program;
 
-impl InProcess {
-    fn program(&self, set: &Policies) -> Result<Arc<Program>, Rejected> {
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sets.get(&set.digest) {
-            return known.clone();
+    #[derive(Debug)]
+    pub(crate) struct InProcess;
+
+    impl Evaluator for InProcess {
+        fn decide<'a>(
+            &'a self,
+            set: &'a Policies,
+            input: Option<&'a str>,
+        ) -> BoxFuture<'a, Result<Result<Decision, String>, Trouble>> {
+            let program = Program::compile(&set.modules).map_err(Trouble::Rejected);
+            let decided = program.map(|program| match input {
+                Some(input) => program.decide(input),
+                None => Ok(Decision::default()),
+            });
+            Box::pin(std::future::ready(decided))
         }
-        if sets.len() >= MAX_SETS {
-            sets.clear();
+
+        fn holds<'a>(&'a self, rego: &'a str, input: &'a str) -> BoxFuture<'a, Result<Held, Trouble>> {
+            let held = match Condition::compile(rego) {
+                Ok(condition) => condition.holds(input),
+                Err(problem) => Held::Error(problem.to_string()),
+            };
+            Box::pin(std::future::ready(Ok(held)))
         }
-        let program = Program::compile(&set.modules).map(Arc::new);
-        sets.insert(set.digest.clone(), program.clone());
-        program
-    }
-}
-
-impl Evaluator for InProcess {
-    fn decide<'a>(
-        &'a self,
-        set: &'a Policies,
-        input: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Result<Decision, String>, Trouble>> {
-        let decided = self.program(set).map_err(Trouble::Rejected).map(|program| match input {
-            Some(input) => program.decide(input),
-            None => Ok(Decision::default()),
-        });
-        Box::pin(std::future::ready(decided))
-    }
-
-    fn holds<'a>(&'a self, rego: &'a str, input: &'a str) -> BoxFuture<'a, Result<Held, Trouble>> {
-        let held = match Condition::compile(rego) {
-            Ok(condition) => condition.holds(input),
-            Err(problem) => Held::Error(problem.to_string()),
-        };
-        Box::pin(std::future::ready(Ok(held)))
     }
 }

@@ -41,7 +41,7 @@ mod wire;
 mod worker;
 
 pub use built_in::{BUILT_IN, BuiltIn, built_in};
-pub use evaluator::{Evaluator, InProcess};
+pub use evaluator::Evaluator;
 pub use pool::Workers;
 pub use port::Port;
 pub use program::{Program, Rejected};

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use pawl_engine::outside::{Nobody, Outside};
 use pawl_machines::failure::{Category, Failure};
-use pawl_machines::outside::{Call, Reply};
 use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, Verdict};
 
 use crate::built_in::built_in;
@@ -165,22 +163,19 @@ impl Port {
     }
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
-        match call {
-            Call::Safety(Question::Safety { policies, input }) => Box::pin(async move {
-                self.safety(policies, input).await.map(|verdict| Reply::Safety(Answer::Safety(verdict)))
-            }),
-            Call::Safety(Question::Condition { rego, input }) => Box::pin(async move {
-                self.condition(rego, input).await.map(|held| Reply::Safety(Answer::Condition(held)))
-            }),
-            Call::Safety(Question::Check { policies }) => Box::pin(async move {
-                self.check(policies).await.map(|checked| Reply::Safety(Answer::Check(checked)))
-            }),
-            Call::GitHub(_) | Call::Logs(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) => {
-                Nobody.call(call)
+impl pawl_engine::Port<Question> for Port {
+    fn call<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Result<Answer, Failure>> {
+        Box::pin(async move {
+            match question {
+                Question::Safety { policies, input } => {
+                    self.safety(policies, input).await.map(Answer::Safety)
+                }
+                Question::Condition { rego, input } => {
+                    self.condition(rego, input).await.map(Answer::Condition)
+                }
+                Question::Check { policies } => self.check(policies).await.map(Answer::Check),
             }
-        }
+        })
     }
 
     fn begin(&self) {
@@ -222,11 +217,12 @@ fn lost(why: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::InProcess;
+    use crate::evaluator::testing::InProcess;
     use futures::FutureExt as _;
+    use pawl_engine::Port as _;
 
     fn port() -> Port {
-        Port::new(Arc::new(InProcess::default()))
+        Port::new(Arc::new(InProcess))
     }
 
     fn policies(name: &str, text: &str) -> Policies {

@@ -19,11 +19,11 @@ use jiff::SignedDuration;
 use pawl_api::k8s::{SECRET, SERVICE_ACCOUNT};
 use pawl_api::remedy::kubernetes_execution::{DryRunResults, EstimatedImpact};
 use pawl_apiserver::{Env as _, Server};
-use pawl_engine::Outside;
-use pawl_engine::outside::Nobody;
+use pawl_engine::Ports;
+use pawl_machines::external;
 use pawl_machines::failure::Failure;
+use pawl_machines::logs::Logs;
 use pawl_machines::object::{Key, Object, Reference};
-use pawl_machines::outside::{Call, Reply};
 use pawl_machines::remedy::action::course::{Course, Write};
 use pawl_machines::remedy::action::executor::{CONTAINER, ORDER_KEY};
 use pawl_machines::remedy::action::kept::{self, Kept};
@@ -36,7 +36,7 @@ use pawl_machines::remedy::safety::{Answer, Decision, Held, Policies, Question, 
 use serde_json::Value;
 
 use crate::fault::Fault;
-use crate::ground::{Ground, SharedTrace, SimEnv, request};
+use crate::ground::{Ground, SharedTrace, SimEnv, request, request_line};
 use crate::hub::Weather;
 use crate::mutant::Guards;
 
@@ -49,9 +49,9 @@ pub fn sings(text: &str) -> bool {
     text.contains(CANARY) || text.contains(&STANDARD.encode(CANARY))
 }
 
-/// The ports that answer about actions, for one replica.
+/// Answers about actions, policies and logs, for one replica.
 #[derive(Debug)]
-pub struct Port {
+struct Port {
     server: Server,
     env: Arc<SimEnv>,
     weather: Arc<dyn Weather>,
@@ -59,37 +59,33 @@ pub struct Port {
     guards: Guards,
 }
 
+/// The ports of one replica.
+pub fn ports(
+    server: &Server,
+    env: &Arc<SimEnv>,
+    weather: Arc<dyn Weather>,
+    trace: SharedTrace,
+    guards: Guards,
+) -> Ports {
+    let port = Arc::new(Port { server: server.clone(), env: Arc::clone(env), weather, trace, guards });
+    Ports::default().with::<action::Call>(port.clone()).with::<Question>(port.clone()).with::<Logs>(port)
+}
+
 impl Port {
-    pub fn new(
-        server: &Server,
-        env: &Arc<SimEnv>,
-        weather: Arc<dyn Weather>,
-        trace: SharedTrace,
-        guards: Guards,
-    ) -> Self {
-        Self { server: server.clone(), env: Arc::clone(env), weather, trace, guards }
-    }
-
     fn store(&self) -> Store<'_> {
-        Store { server: &self.server, now: self.env.now(), shown_mask: self.guards.shown_mask }
-    }
-
-    fn answer(&self, call: &Call) -> Result<Reply, Failure> {
-        match call {
-            Call::Action(call) => Ok(Reply::Action(self.store().answer(call)?)),
-            Call::Safety(Question::Safety { policies, .. }) => {
-                Ok(Reply::Safety(Answer::Safety(verdict(policies))))
-            }
-            Call::Safety(Question::Condition { rego, input }) => {
-                Ok(Reply::Safety(Answer::Condition(held(rego, input))))
-            }
-            Call::GitHub(_) | Call::Logs(_) | Call::Bundle(_) | Call::Cluster(_) | Call::Safety(_) => {
-                Ok(Reply::Logs(String::new()))
-            }
+        Store {
+            server: &self.server,
+            trace: &self.trace,
+            now: self.env.now(),
+            shown_mask: self.guards.shown_mask,
         }
     }
 
-    async fn through_the_weather(&self, call: &Call) -> Result<Reply, Failure> {
+    async fn through_the_weather<R: external::Request>(
+        &self,
+        call: &R,
+        answer: impl Fn() -> Result<R::Reply, Failure>,
+    ) -> Result<R::Reply, Failure> {
         let lost = |why: &str| Err(Failure::unanswered(call.to_string(), why));
         let fault = self.weather.strike();
         if sings(&format!("{call:?}")) {
@@ -100,22 +96,22 @@ impl Port {
             None => call.to_string(),
         });
         match fault {
-            None | Some(Fault::Gone | Fault::Duplicate) => self.answer(call),
+            None | Some(Fault::Gone | Fault::Duplicate) => answer(),
             Some(Fault::ClockJump { seconds }) => {
                 self.weather.jump(SignedDuration::from_secs(seconds.into()));
-                self.answer(call)
+                answer()
             }
             Some(Fault::CrashBefore) => {
                 self.weather.crash().await;
                 lost("the process died")
             }
             Some(Fault::CrashAfter) => {
-                let _ = self.answer(call);
+                let _ = answer();
                 self.weather.crash().await;
                 lost("the process died")
             }
             Some(Fault::ReplyLost | Fault::ServerErrorAfterwards) => {
-                let _ = self.answer(call);
+                let _ = answer();
                 lost("injected: the answer is lost")
             }
             Some(Fault::Timeout | Fault::TooManyRequests | Fault::ServerError | Fault::Conflict) => {
@@ -125,12 +121,27 @@ impl Port {
     }
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
-        match call {
-            Call::Action(_) | Call::Safety(_) | Call::Logs(_) => Box::pin(self.through_the_weather(call)),
-            Call::GitHub(_) | Call::Bundle(_) | Call::Cluster(_) => Nobody.call(call),
-        }
+impl pawl_engine::Port<action::Call> for Port {
+    fn call<'a>(&'a self, call: &'a action::Call) -> BoxFuture<'a, Result<action::Reply, Failure>> {
+        Box::pin(self.through_the_weather(call, || self.store().answer(call)))
+    }
+}
+
+impl pawl_engine::Port<Question> for Port {
+    fn call<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Result<Answer, Failure>> {
+        Box::pin(self.through_the_weather(question, || {
+            Ok(match question {
+                Question::Safety { policies, .. } => Answer::Safety(verdict(policies)),
+                Question::Condition { rego, input } => Answer::Condition(held(rego, input)),
+                Question::Check { .. } => Answer::Check(Ok(())),
+            })
+        }))
+    }
+}
+
+impl pawl_engine::Port<Logs> for Port {
+    fn call<'a>(&'a self, logs: &'a Logs) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(self.through_the_weather(logs, || Ok(String::new())))
     }
 }
 
@@ -178,7 +189,7 @@ pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
     }
     let volumes = pod.raw().pointer("/spec/volumes")?.as_array()?;
     let input = volumes.first()?.pointer("/secret/secretName")?.as_str()?;
-    let store = Store { server: &ground.server, now: ground.now(), shown_mask: true };
+    let store = Store { server: &ground.server, trace: ground.trace(), now: ground.now(), shown_mask: true };
     let secret = store.get(&SECRET, &Key::new(pod.namespace(), input))?;
     let order = Order::from_json(&decoded(&secret, ORDER_KEY)?).ok()?;
     let course = store.asked(&order, |definition, context, seen| definition.course(context, seen))?;
@@ -201,6 +212,7 @@ pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
 /// The store, as the registry of actions looks at it.
 struct Store<'a> {
     server: &'a Server,
+    trace: &'a SharedTrace,
     now: jiff::Timestamp,
     /// What is shown of a Secret has no values.
     shown_mask: bool,
@@ -248,7 +260,7 @@ impl Store<'_> {
             Looked {
                 targets: targets.collect(),
                 digest: kept::digest(&before),
-                described: before.iter().map(|one| kept::describe(definition.facts(), one)).collect(),
+                described: before.iter().map(|one| kept::describe(definition.action, one)).collect(),
                 ..Looked::default()
             }
         })
@@ -261,11 +273,12 @@ impl Store<'_> {
         }
         let kept = self.asked(order, |definition, context, seen| {
             let undo = definition.undo(context, seen, seen);
-            Kept::new(order, definition.facts(), definition.before(context, seen), undo)
+            Kept::new(order, definition.before(context, seen), undo)
         })?;
         let manifest = kept::manifest(order, secret, &serde_json::to_vec(&kept).ok()?);
         let path = SECRET.path(secret.namespace.as_deref(), None);
         let made = request(Method::POST, &path, "application/json", &manifest);
+        self.trace.line(|| request_line("undo", made.method(), made.uri(), made.body()));
         self.server.call(made.map(Bytes::from));
         // Whoever was faster stored what counts.
         self.kept(secret).map(|stored| stored.told(secret, "sha"))
@@ -275,11 +288,7 @@ impl Store<'_> {
         serde_json::from_str(&decoded(&self.get(&SECRET, secret)?, kept::KEY)?).ok()
     }
 
-    fn asked<T>(
-        &self,
-        order: &Order,
-        ask: impl FnOnce(&'static dyn Definition, &Context<'_>, &Seen) -> T,
-    ) -> Option<T> {
+    fn asked<T>(&self, order: &Order, ask: impl FnOnce(&Definition, &Context<'_>, &Seen) -> T) -> Option<T> {
         let parameters = order.parameters().ok()?;
         let executor = pawl_api::remedy::EXECUTOR_NAMESPACE;
         let own = self.kept(&kept::secret(executor, &order.uid));

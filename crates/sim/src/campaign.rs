@@ -1,5 +1,6 @@
 //! Many runs: seeds in, a report out.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +36,7 @@ impl fmt::Display for Failure {
             writeln!(f, "    {injection}")?;
         }
         let outer = if self.simulator == Simulator::Outer { " --outer" } else { "" };
-        write!(f, "  replay: pawl sim{outer} --scenario {} --seed {} --trace", self.scenario, self.seed)
+        write!(f, "  replay: pawl-dev sim{outer} --scenario {} --seed {} --trace", self.scenario, self.seed)
     }
 }
 
@@ -49,6 +50,13 @@ pub enum Simulator {
 }
 
 impl Simulator {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inner => "inner",
+            Self::Outer => "outer",
+        }
+    }
+
     pub fn run(self, scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
         match self {
             Self::Inner => inner::run(scenario, setup, base),
@@ -65,21 +73,17 @@ pub struct Report {
     pub failure: Option<Failure>,
     /// The last run's, if traces were to be kept.
     pub trace: Vec<String>,
-}
-
-impl Report {
-    pub fn runs_per_second(&self) -> f64 {
-        self.runs as f64 / self.took.as_secs_f64().max(f64::EPSILON)
-    }
+    /// The hash of every run's trace, by its seed; 0 is the run without faults.
+    pub hashes: BTreeMap<u64, String>,
 }
 
 /// The run without faults that all others of the scenario are compared with.
 ///
 /// # Errors
 /// When even that one breaks a promise.
-pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<(Summary, u32), Box<Run>> {
+pub fn base(simulator: Simulator, scenario: &Scenario) -> Result<Run, Box<Run>> {
     let run = simulator.run(scenario, &Setup { keep_trace: true, ..Setup::plain() }, None);
-    if run.violations.is_empty() { Ok((run.summary, run.requests)) } else { Err(Box::new(run)) }
+    if run.violations.is_empty() { Ok(run) } else { Err(Box::new(run)) }
 }
 
 /// What a seed means for a scenario: how many replicas, and which faults.
@@ -100,7 +104,8 @@ pub fn seeds(
     keep_trace: bool,
 ) -> Report {
     let start = Instant::now();
-    let mut report = Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new() };
+    let mut report =
+        Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new(), hashes: BTreeMap::new() };
     match base(simulator, scenario) {
         Err(run) => {
             let Run { violations, trace, .. } = *run;
@@ -108,11 +113,11 @@ pub fn seeds(
             report.failure =
                 Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });
         }
-        Ok((base, requests)) => {
+        Ok(Run { summary: base, requests, trace_hash, .. }) => {
             let setup = |seed| Setup { keep_trace, ..setup(seed, requests, guards) };
             let search = Search {
                 next: AtomicU64::new(*seeds.start()),
-                runs: AtomicU64::new(0),
+                hashes: Mutex::new(BTreeMap::from([(0, trace_hash)])),
                 found: Mutex::new(None),
             };
             let last = *seeds.end();
@@ -124,7 +129,9 @@ pub fn seeds(
                 }
                 report.trace = work();
             });
-            report.runs = search.runs.into_inner();
+            report.hashes = search.hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
+            // But for the one without faults.
+            report.runs = report.hashes.len() as u64 - 1;
             let found = search.found.into_inner().unwrap_or_else(PoisonError::into_inner);
             report.failure =
                 found.map(|(seed, oracle)| minimized(simulator, scenario, &setup(seed), &base, oracle));
@@ -137,7 +144,7 @@ pub fn seeds(
 /// What the threads of a campaign share.
 struct Search {
     next: AtomicU64,
-    runs: AtomicU64,
+    hashes: Mutex<BTreeMap<u64, String>>,
     /// The first seed that failed, and the promise it broke.
     found: Mutex<Option<(u64, Oracle)>>,
 }
@@ -153,7 +160,9 @@ impl Search {
                 return trace;
             }
             let run = run(seed);
-            self.runs.fetch_add(1, Ordering::Relaxed);
+            let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
+            hashes.insert(seed, run.trace_hash);
+            drop(hashes);
             trace = run.trace;
             if let Some(violation) = run.violations.first() {
                 let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);

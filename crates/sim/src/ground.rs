@@ -209,12 +209,11 @@ impl Ground {
 
     /// Sends one request and records what it changed.
     pub fn send(&mut self, who: &str, request: Request<Vec<u8>>) -> (u16, Bytes) {
-        let line = format!("{who}: {} {}", request.method(), request.uri());
-        let body_hash = names::hash(&[&String::from_utf8_lossy(request.body())], 8);
+        let line = request_line(who, request.method(), request.uri(), request.body());
         let response = self.server.call(request.map(Bytes::from));
         let code = response.status().as_u16();
         let now = self.now();
-        self.trace.line(|| format!("{now} {line} {body_hash} -> {code}"));
+        self.trace.line(|| format!("{now} {line} -> {code}"));
         self.catch_up();
         (code, response.into_body())
     }
@@ -345,6 +344,12 @@ impl SharedTrace {
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.clone().unwrap_or_default()
     }
+}
+
+/// A request as it stands in a trace: who sent it, method, path with query, and the hash of its body.
+pub fn request_line(who: &str, method: &Method, uri: &http::Uri, body: &[u8]) -> String {
+    let body = names::hash(&[&String::from_utf8_lossy(body)], 16);
+    format!("{who}: {method} {uri} {body}")
 }
 
 /// A request as a person or a node would send it.

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use pawl_api::git::repository::AGGREGATE_CHECK;
 use pawl_api::k8s::SECRET;
 use pawl_apiserver::Server;
-use pawl_engine::{Clock, Outside};
+use pawl_engine::{Clock, Ports};
 use pawl_integrations::github::contract::{self, Findings};
 use pawl_integrations::github::fake::{self, Delivery, Fake};
 use pawl_integrations::github::port::{Port, SecretData, Secrets, secret};
@@ -26,12 +26,13 @@ use pawl_integrations::mask::Mask;
 use pawl_integrations::transport::{Broken, REQUEST_TIMEOUT, Transport};
 use pawl_machines::failure::Failure;
 use pawl_machines::git::delivery::{self, Nudge};
+use pawl_machines::git::github;
+use pawl_machines::logs::Logs;
 use pawl_machines::object::Key;
-use pawl_machines::outside::{Call, Logs, Reply};
 use pawl_machines::view::View;
 
 use crate::fault::Fault;
-use crate::ground::{SharedTrace, SimEnv, request};
+use crate::ground::{SharedTrace, SimEnv, request, request_line};
 use crate::mutant::Guards;
 
 /// The repositories of all scenarios.
@@ -66,20 +67,22 @@ impl Hub {
         self.transport.clone()
     }
 
-    /// A way there for one replica, with a memory of its own.
-    pub fn port(
+    /// The ports of one replica, with a memory of their own.
+    pub fn ports(
         &self,
         env: &Arc<SimEnv>,
         server: &Server,
         weather: Arc<dyn Weather>,
         trace: SharedTrace,
         guards: Guards,
-    ) -> Arc<dyn Outside> {
+    ) -> Ports {
         let wire = FaultyWire { inner: self.transport.clone(), weather, trace, guards };
         let secrets = FromStore(server.clone());
         let github =
             Port::new(Arc::new(secrets.clone()), Transport::new(wire), Arc::new(Wall(Arc::clone(env))));
-        Arc::new(Ports { github, secrets, guards })
+        Ports::default()
+            .with::<github::Call>(Arc::new(github))
+            .with::<Logs>(Arc::new(FakeLogs { secrets, guards }))
     }
 }
 
@@ -138,29 +141,18 @@ impl Clock for Wall {
 }
 
 #[derive(Debug)]
-struct Ports {
-    github: Port,
+struct FakeLogs {
     secrets: FromStore,
     guards: Guards,
 }
 
-impl Outside for Ports {
-    fn begin(&self) {
-        self.github.begin();
-    }
-
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
-        match call {
-            Call::GitHub(_) => self.github.call(call),
-            Call::Logs(logs) => Box::pin(async move { self.log(logs).await.map(Reply::Logs) }),
-            Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => {
-                pawl_engine::outside::Nobody.call(call)
-            }
-        }
+impl pawl_engine::Port<Logs> for FakeLogs {
+    fn call<'a>(&'a self, logs: &'a Logs) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(self.log(logs))
     }
 }
 
-impl Ports {
+impl FakeLogs {
     /// A container that has a Secret writes it into its log, as badly as can be.
     async fn log(&self, logs: &Logs) -> Result<String, Failure> {
         let key = if logs.mask.is_empty() { "not here" } else { POD_SECRET };
@@ -212,7 +204,7 @@ impl tower::Service<Request<Bytes>> for FaultyWire {
         let mut wire = self.clone();
         Box::pin(async move {
             let fault = wire.weather.strike();
-            let line = format!("github: {} {}", request.method(), request.uri().path());
+            let line = request_line("github", request.method(), request.uri(), request.body());
             wire.trace
                 .line(|| fault.map_or_else(|| line.clone(), |fault| format!("{line} (fault: {fault})")));
             if !wire.guards.external_id_look_up && lists_check_runs(&request) {

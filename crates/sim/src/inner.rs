@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::meta::Kind;
-use pawl_engine::outside::Outside;
+use pawl_engine::Ports;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::Answer;
@@ -134,7 +134,7 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
     let ground = Ground::new(scenario.own_kinds, setup.keep_trace).with_hub(scenario.github);
     let sky = Sky::new(&setup.faults, &ground.env);
     let replicas = (0..setup.replicas.max(1))
-        .map(|_| Replica::start(&router, setup.guards, &ground, outside(&ground, &sky, setup.guards)))
+        .map(|_| Replica::start(&router, setup.guards, &ground, ports(&ground, &sky, setup.guards)))
         .collect();
     let mut world = World {
         setup,
@@ -294,9 +294,9 @@ impl World<'_> {
         let now = self.ground.now();
         let jitter = self.rng.f64();
         let Some(replica) = self.replicas.get_mut(index) else { return };
-        if let Some((call, outside)) = replica.asking(slot) {
+        if let Some((call, ports)) = replica.asking(slot) {
             // A port in a simulation answers at once; one that would wait is not there.
-            let heard = outside.call(&call).now_or_never();
+            let heard = ports.call(&call).now_or_never();
             let answer = heard.unwrap_or_else(|| Err(Failure::unanswered(call.to_string(), "no answer")));
             // An undo is stored by the port itself.
             self.ground.catch_up();
@@ -398,8 +398,8 @@ impl World<'_> {
 
     /// The process dies and comes back: memory is gone, caches are listed anew.
     fn crash(&mut self, index: usize) {
-        let outside = outside(&self.ground, &self.sky, self.setup.guards);
-        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
+        let ports = ports(&self.ground, &self.sky, self.setup.guards);
+        let fresh = Replica::start(&self.router, self.setup.guards, &self.ground, ports);
         if let Some(replica) = self.replicas.get_mut(index) {
             *replica = fresh;
         }
@@ -447,8 +447,8 @@ impl World<'_> {
         // Not at a moment at which something is due anyway.
         let later = self.ground.now().checked_add(BETWEEN_POLLS).unwrap_or(Timestamp::MAX);
         self.ground.env.set(later);
-        let outside = outside(&self.ground, &self.sky, self.setup.guards);
-        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, outside);
+        let ports = ports(&self.ground, &self.sky, self.setup.guards);
+        let mut replica = Replica::start(&self.router, self.setup.guards, &self.ground, ports);
         let now = self.ground.now();
         let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
@@ -475,17 +475,17 @@ impl World<'_> {
     }
 }
 
-/// The way of one replica to what is outside of this world's cluster.
-fn outside(ground: &Ground, sky: &Arc<Sky>, guards: Guards) -> Arc<dyn Outside> {
+/// The ports of one replica.
+fn ports(ground: &Ground, sky: &Arc<Sky>, guards: Guards) -> Ports {
     match &ground.hub {
         Some(hub) => {
             let weather = Arc::clone(sky) as Arc<dyn Weather>;
-            hub.port(&ground.env, &ground.server, weather, ground.trace().clone(), guards)
+            hub.ports(&ground.env, &ground.server, weather, ground.trace().clone(), guards)
         }
         None => {
             let weather = Arc::clone(sky) as Arc<dyn Weather>;
             let trace = ground.trace().clone();
-            Arc::new(acting::Port::new(&ground.server, &ground.env, weather, trace, guards))
+            acting::ports(&ground.server, &ground.env, weather, trace, guards)
         }
     }
 }

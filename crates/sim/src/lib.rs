@@ -14,6 +14,7 @@ pub mod kubelet;
 pub mod mutant;
 pub mod oracle;
 pub mod outer;
+pub mod record;
 pub mod replica;
 pub mod scenario;
 pub mod scenarios;

@@ -19,14 +19,14 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use jiff::SignedDuration;
 use kube::client::Body;
-use pawl_engine::outside::Outside;
+use pawl_engine::Ports;
 use pawl_engine::{Clock as _, Engine, VirtualClock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::acting;
 use crate::fault::{self, Fault};
-use crate::ground::{DAWN, Ground, SharedTrace, SimEnv};
+use crate::ground::{DAWN, Ground, SharedTrace, SimEnv, request_line};
 use crate::hub::{Fate, Hub, Mail, Weather};
 use crate::inner::{Run, Setup};
 use crate::kubelet;
@@ -199,7 +199,7 @@ async fn keep_running(
         let engine = Engine::builder(kube::Client::new(faulty, "default"))
             .machines(machines(guards))
             .clock(Arc::clone(&shared.clock) as Arc<dyn pawl_engine::Clock>)
-            .outside(home.outside(index, &shared))
+            .ports(home.ports(index, &shared))
             .seed(shared.setup.seed.wrapping_add(index as u64))
             .guards(pawl_engine::Guards { apply: guards.applying, read_your_writes: guards.read_your_writes })
             .build();
@@ -222,16 +222,16 @@ struct Home {
 }
 
 impl Home {
-    fn outside(&self, replica: usize, shared: &Arc<Shared>) -> Arc<dyn Outside> {
+    fn ports(&self, replica: usize, shared: &Arc<Shared>) -> Ports {
         match &self.hub {
             Some(hub) => {
                 let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
-                hub.port(&self.env, &self.server, weather, shared.trace.clone(), shared.setup.guards)
+                hub.ports(&self.env, &self.server, weather, shared.trace.clone(), shared.setup.guards)
             }
             None => {
                 let weather = Arc::new(WeatherOf { replica, shared: Arc::clone(shared) });
                 let (trace, guards) = (shared.trace.clone(), shared.setup.guards);
-                Arc::new(acting::Port::new(&self.server, &self.env, weather, trace, guards))
+                acting::ports(&self.server, &self.env, weather, trace, guards)
             }
         }
     }
@@ -342,7 +342,10 @@ impl Faulty {
     async fn ask(self, request: Request<Body>) -> Result<Reply, BoxError> {
         let Self { replica, shared, .. } = &self;
         let write = request.method() != Method::GET;
-        let line = format!("replica {replica}: {} {}", request.method(), request.uri());
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await?;
+        let line = request_line(&format!("replica {replica}"), &parts.method, &parts.uri, &body);
+        let request = Request::from_parts(parts, Body::from(body));
         let (there, back) = {
             let mut state = shared.state();
             (Duration::from_millis(state.rng.u64(0..30)), Duration::from_millis(state.rng.u64(0..30)))

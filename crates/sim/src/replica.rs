@@ -10,17 +10,17 @@ use jiff::{SignedDuration, Timestamp};
 use pawl_api::k8s::{CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET};
 use pawl_api::meta::Kind;
 use pawl_apiserver::ChangeType;
-use pawl_engine::Outside;
+use pawl_engine::Ports;
 use pawl_engine::caches::Change;
 use pawl_engine::queue::Work;
 use pawl_engine::routing::Router;
 use pawl_machines::apply::{Applying, Outcome, Written};
 use pawl_machines::backoff;
 use pawl_machines::cache::World;
+use pawl_machines::external::{Answers, Call, Reply};
 use pawl_machines::failure::Failure;
 use pawl_machines::machine::Fault;
 use pawl_machines::object::Object;
-use pawl_machines::outside::{Answers, Call, Reply};
 use pawl_machines::plan::{Refusal, Wake};
 use pawl_machines::view::{Input, Keepsake, View};
 
@@ -58,15 +58,15 @@ pub struct Replica {
     keepsakes: BTreeMap<Work, Keepsake>,
     awaited: BTreeMap<Work, Vec<Written>>,
     running: Vec<Running>,
-    /// What each look has heard from outside so far.
+    /// The replies to external calls, by the reconcile that made them.
     answers: BTreeMap<Work, Answers>,
-    outside: Arc<dyn Outside>,
+    ports: Ports,
     last_delivered: Option<Change>,
 }
 
 impl Replica {
     /// Starts: lists everything, and looks at all of it.
-    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground, outside: Arc<dyn Outside>) -> Self {
+    pub fn start(router: &Arc<Router>, guards: Guards, ground: &Ground, ports: Ports) -> Self {
         let mut replica = Self {
             router: Arc::clone(router),
             guards,
@@ -81,7 +81,7 @@ impl Replica {
             awaited: BTreeMap::new(),
             running: Vec::new(),
             answers: BTreeMap::new(),
-            outside,
+            ports,
             last_delivered: None,
         };
         replica.relist(ground);
@@ -227,9 +227,9 @@ impl Replica {
         Ok(())
     }
 
-    /// It begins to lead: it looks at everything, and forgets what it knew of the outside.
+    /// It begins to lead: it looks at everything, and its ports drop what they remember.
     pub fn lead(&mut self) {
-        self.outside.begin();
+        self.ports.begin();
         let kinds = self.caches.kinds();
         let all: Vec<Arc<Object>> = kinds.iter().flat_map(|kind| self.caches.list(kind, None)).collect();
         for object in all {
@@ -287,10 +287,10 @@ impl Replica {
         }
     }
 
-    /// What the plan at `slot` asks next of the outside, and through whom, once its steps are done.
-    pub fn asking(&self, slot: usize) -> Option<(Call, Arc<dyn Outside>)> {
+    /// The next external call of the plan at `slot`, and the ports that carry it out, once its steps are done.
+    pub fn asking(&self, slot: usize) -> Option<(Call, Ports)> {
         let running = self.running.get(slot).filter(|running| running.applying.is_none())?;
-        Some((running.asks.first()?.clone(), Arc::clone(&self.outside)))
+        Some((running.asks.first()?.clone(), self.ports.clone()))
     }
 
     /// What was heard; after the last question the object is decided on again.

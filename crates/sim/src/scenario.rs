@@ -13,7 +13,7 @@ use crate::mutant::Guards;
 /// A world to run.
 pub struct Scenario {
     pub name: &'static str,
-    /// One line for `pawl sim --list`.
+    /// One line for `pawl-dev sim --list`.
     pub about: &'static str,
     /// Whether Pawl's own kinds are installed; a world without them starts faster.
     pub own_kinds: bool,

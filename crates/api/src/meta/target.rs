@@ -26,7 +26,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 
-use super::names;
+use super::{Kind, names};
 
 /// Git allows paths of 4,096 bytes, encoding may triple them, and the rest of a target is short.
 pub const MAX_LEN: usize = 16 * 1024;
@@ -116,6 +116,16 @@ impl Target {
             None => format!("{kind}/{name}"),
         };
         ObjectTarget::new(&raw, namespace, kind, name).map(Self::Object)
+    }
+
+    /// An object of this kind.
+    pub fn of_kind(kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Self, ParseError> {
+        let word = match known(&kind.kind.to_lowercase(), Some(&kind.group)) {
+            Some(known) => known.singular.to_owned(),
+            None if kind.group.is_empty() => kind.kind.to_string(),
+            None => format!("{}.{}", kind.kind, kind.group),
+        };
+        Self::object(namespace, &word, name)
     }
 
     /// What a Workflow works on. An empty path is the root, `.`.

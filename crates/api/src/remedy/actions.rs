@@ -10,21 +10,20 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::meta::Duration;
 use crate::meta::schema::{self, is_false};
-use crate::meta::{Duration, Target, target};
 
 /// A ConfigMap of 1 MiB is the largest there is; a change to one is far smaller.
 pub const MAX_PATCH_CHARS: usize = 65_536;
-/// A manifest must fit into an object of 1.5 MiB together with its status and its undo's digest.
-pub const MAX_MANIFEST_CHARS: usize = 262_144;
 pub const MAX_REPLICAS: i32 = 1000;
 
 macro_rules! actions {
-    ($($(#[$doc:meta])* $variant:ident $field:ident $word:literal $member:literal $parameters:ident;)+) => {
+    ($($(#[$doc:meta])* $variant:ident $name:ident $member:literal;)+) => {
         /// What is to be done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
         pub enum Action {
-            $($(#[$doc])* #[serde(rename = $word)] $variant,)+
+            $($(#[$doc])* $variant,)+
         }
 
         impl Action {
@@ -33,7 +32,7 @@ macro_rules! actions {
 
             /// As `spec.action` says it.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
+                match self { $(Self::$variant => stringify!($name),)+ }
             }
 
             /// The member of the union that holds its parameters.
@@ -48,8 +47,8 @@ macro_rules! actions {
         pub struct ActionParameters {
             $(
                 $(#[$doc])*
-                #[serde(rename = $member, skip_serializing_if = "Option::is_none")]
-                pub $field: Option<$parameters>,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $name: Option<$variant>,
             )+
         }
 
@@ -57,7 +56,7 @@ macro_rules! actions {
             /// The actions whose member is there: one, where the schema was enforced.
             pub fn present(&self) -> Vec<Action> {
                 let mut found = Vec::new();
-                $(if self.$field.is_some() { found.push(Action::$variant); })+
+                $(if self.$name.is_some() { found.push(Action::$variant); })+
                 found
             }
         }
@@ -66,43 +65,43 @@ macro_rules! actions {
 
 actions! {
     /// Sets the replicas of a Deployment.
-    ScaleDeployment scale_deployment "scale_deployment" "scaleDeployment" ScaleDeployment;
+    ScaleDeployment scale_deployment "scaleDeployment";
     /// Sets the replicas of a StatefulSet.
-    ScaleStatefulset scale_statefulset "scale_statefulset" "scaleStatefulset" ScaleStatefulset;
+    ScaleStatefulset scale_statefulset "scaleStatefulset";
     /// Restarts the pods of a Deployment, StatefulSet or DaemonSet, a few at a time.
-    RolloutRestart rollout_restart "rollout_restart" "rolloutRestart" RolloutRestart;
+    RolloutRestart rollout_restart "rolloutRestart";
     /// Takes a Deployment back to an earlier revision.
-    RollbackDeployment rollback_deployment "rollback_deployment" "rollbackDeployment" RollbackDeployment;
+    RollbackDeployment rollback_deployment "rollbackDeployment";
     /// Patches a Deployment.
-    PatchDeployment patch_deployment "patch_deployment" "patchDeployment" PatchDeployment;
+    PatchDeployment patch_deployment "patchDeployment";
     /// Raises the requests and limits of a container.
-    IncreaseResources increase_resources "increase_resources" "increaseResources" IncreaseResources;
+    IncreaseResources increase_resources "increaseResources";
     /// Moves the bounds of a HorizontalPodAutoscaler.
-    UpdateHpa update_hpa "update_hpa" "updateHpa" UpdateHpa;
+    UpdateHpa update_hpa "updateHpa";
     /// Deletes a pod, so that its owner makes a new one.
-    DeletePod delete_pod "delete_pod" "deletePod" DeletePod;
+    DeletePod delete_pod "deletePod";
     /// Takes a pod out of its Services and its owner's hands, and keeps it for a look.
-    QuarantinePod quarantine_pod "quarantine_pod" "quarantinePod" QuarantinePod;
+    QuarantinePod quarantine_pod "quarantinePod";
     /// Lets no new pods onto a node.
-    CordonNode cordon_node "cordon_node" "cordonNode" CordonNode;
+    CordonNode cordon_node "cordonNode";
     /// Lets pods onto a node again.
-    UncordonNode uncordon_node "uncordon_node" "uncordonNode" UncordonNode;
+    UncordonNode uncordon_node "uncordonNode";
     /// Cordons a node and evicts its pods, as their disruption budgets allow.
-    DrainNode drain_node "drain_node" "drainNode" DrainNode;
+    DrainNode drain_node "drainNode";
     /// Adds a taint to a node.
-    TaintNode taint_node "taint_node" "taintNode" TaintNode;
+    TaintNode taint_node "taintNode";
     /// Removes a taint from a node.
-    UntaintNode untaint_node "untaint_node" "untaintNode" UntaintNode;
+    UntaintNode untaint_node "untaintNode";
     /// Sets and removes keys of a ConfigMap.
-    UpdateConfigmap update_configmap "update_configmap" "updateConfigmap" UpdateConfigmap;
+    UpdateConfigmap update_configmap "updateConfigmap";
     /// Sets keys of a Secret to values of other Secrets.
-    UpdateSecret update_secret "update_secret" "updateSecret" UpdateSecret;
+    UpdateSecret update_secret "updateSecret";
     /// Asks for a larger volume.
-    ExpandPvc expand_pvc "expand_pvc" "expandPvc" ExpandPvc;
+    ExpandPvc expand_pvc "expandPvc";
     /// Applies manifests, each object checked by itself.
-    ApplyManifest apply_manifest "apply_manifest" "applyManifest" ApplyManifest;
+    ApplyManifest apply_manifest "applyManifest";
     /// Changes nothing and tells people.
-    NotifyOnly notify_only "notify_only" "notifyOnly" NotifyOnly;
+    NotifyOnly notify_only "notifyOnly";
 }
 
 impl Action {
@@ -115,60 +114,6 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl ActionParameters {
-    /// What the action acts on. `None` where the parameters of that action are missing, or name no one object:
-    /// a manifest has as many targets as objects.
-    pub fn target(&self, action: Action) -> Option<Result<Target, target::ParseError>> {
-        let of = |namespace: &str, kind: &str, name: &str| Some(Target::object(Some(namespace), kind, name));
-        let node = |name: &str| Some(Target::object(None, "node", name));
-        match action {
-            Action::ScaleDeployment => {
-                self.scale_deployment.as_ref().and_then(|p| of(&p.namespace, "deployment", &p.deployment))
-            }
-            Action::ScaleStatefulset => {
-                self.scale_statefulset.as_ref().and_then(|p| of(&p.namespace, "statefulset", &p.statefulset))
-            }
-            Action::RolloutRestart => {
-                self.rollout_restart.as_ref().and_then(|p| of(&p.namespace, p.kind.as_str(), &p.name))
-            }
-            Action::RollbackDeployment => {
-                self.rollback_deployment.as_ref().and_then(|p| of(&p.namespace, "deployment", &p.deployment))
-            }
-            Action::PatchDeployment => {
-                self.patch_deployment.as_ref().and_then(|p| of(&p.namespace, "deployment", &p.deployment))
-            }
-            Action::IncreaseResources => {
-                self.increase_resources.as_ref().and_then(|p| of(&p.namespace, p.kind.as_str(), &p.name))
-            }
-            Action::UpdateHpa => {
-                self.update_hpa.as_ref().and_then(|p| of(&p.namespace, "horizontalpodautoscaler", &p.hpa))
-            }
-            Action::DeletePod => self.delete_pod.as_ref().and_then(|p| of(&p.namespace, "pod", &p.pod)),
-            Action::QuarantinePod => {
-                self.quarantine_pod.as_ref().and_then(|p| of(&p.namespace, "pod", &p.pod))
-            }
-            Action::CordonNode => self.cordon_node.as_ref().and_then(|p| node(&p.node)),
-            Action::UncordonNode => self.uncordon_node.as_ref().and_then(|p| node(&p.node)),
-            Action::DrainNode => self.drain_node.as_ref().and_then(|p| node(&p.node)),
-            Action::TaintNode => self.taint_node.as_ref().and_then(|p| node(&p.node)),
-            Action::UntaintNode => self.untaint_node.as_ref().and_then(|p| node(&p.node)),
-            Action::UpdateConfigmap => {
-                self.update_configmap.as_ref().and_then(|p| of(&p.namespace, "configmap", &p.config_map))
-            }
-            Action::UpdateSecret => {
-                self.update_secret.as_ref().and_then(|p| of(&p.namespace, "secret", &p.secret))
-            }
-            Action::ExpandPvc => {
-                self.expand_pvc.as_ref().and_then(|p| of(&p.namespace, "persistentvolumeclaim", &p.pvc))
-            }
-            Action::ApplyManifest => None,
-            Action::NotifyOnly => {
-                self.notify_only.as_ref().and_then(|p| p.target.as_ref()).map(|target| target.parse())
-            }
-        }
     }
 }
 
@@ -223,16 +168,6 @@ pub enum WorkloadKind {
     Deployment,
     Statefulset,
     Daemonset,
-}
-
-impl WorkloadKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployment",
-            Self::Statefulset => "statefulset",
-            Self::Daemonset => "daemonset",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -586,15 +521,12 @@ mod tests {
     }
 
     #[test]
-    fn parameters_name_their_target() {
+    fn parameters_say_whose_they_are() {
         let parameters: ActionParameters = serde_json::from_value(serde_json::json!({
             "scaleDeployment": {"deployment": "web", "namespace": "prod", "replicas": 3}
         }))
         .unwrap();
         assert_eq!(parameters.present(), [Action::ScaleDeployment]);
-        let target = parameters.target(Action::ScaleDeployment).unwrap().unwrap();
-        assert_eq!(target.to_string(), "prod/deployment/web");
-        assert!(parameters.target(Action::DeletePod).is_none());
         assert_eq!(
             Action::ScaleDeployment.service_account(crate::remedy::SERVICE_ACCOUNT_PREFIX),
             "kubernaut-action-scale-deployment"

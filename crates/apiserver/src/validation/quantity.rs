@@ -154,13 +154,6 @@ impl Quantity {
         i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Thousandths, rounded up: what CPU is counted in.
-    pub fn milli_value(self) -> i64 {
-        let step = NANO / 1000;
-        let milli = self.nano.div_euclid(step) + i128::from(self.nano.rem_euclid(step) != 0);
-        i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
-    }
-
     pub fn is_negative(self) -> bool {
         self.nano < 0
     }
@@ -242,7 +235,6 @@ mod tests {
         assert!(q("1Gi") > q("1G"));
         assert_eq!(q("1500m").value(), 2);
         assert_eq!(q("-1500m").value(), -1);
-        assert_eq!(q("1.5").milli_value(), 1500);
         assert_eq!(q("100m").saturating_add(q("0.9")).to_string(), "1");
     }
 

@@ -11,7 +11,7 @@ mod demo;
 mod executors;
 mod identity;
 mod kubeconfig;
-pub(crate) mod plane;
+mod plane;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,23 +27,22 @@ use pawl_actions::way::Door;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_apiserver::{LogRequest, PodLogs};
 use pawl_engine::wire::Wire;
-use pawl_engine::{Engine, Outside, Stopped, health};
+use pawl_engine::{Engine, Stopped, health};
 use pawl_integrations::transport;
 use pawl_machines::machine::AnyMachine;
 use pawl_machines::remedy::action::executor::Executor;
 use pawl_runner::docker::{self, Surroundings};
 use pawl_runner::{Runner, logs};
 
-use self::plane::Plane;
+pub use self::plane::Plane;
 use crate::bundles::Bundles;
 use crate::ports::Ports;
-use crate::resting::give_back_at_rest;
 use crate::stop::Stop;
 use crate::terminal::Say;
 use crate::{audit_keeping, bundles, doors, logging, stop, webhook};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Where the API server listens.
     #[arg(long, default_value = "127.0.0.1:16443")]
     listen: SocketAddr,
@@ -107,7 +106,7 @@ impl RunnerKind {
     }
 }
 
-pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
+pub async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let start = Instant::now();
     logging::start(&args.logging, "warn")?;
     let engine = args.runner.engine().await?;
@@ -135,13 +134,12 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let guarded = plane.guarded();
     let door = Door::Guarded(Wire::new(guarded.client.clone()));
     let ports = Ports::new(&client, transport).acting(&client, door, executor);
-    let ports = ports.within(bundles, guarded)?;
-    let ports = Arc::new(ports);
+    let ports = ports.within(&client, bundles, guarded)?;
     let engine = Engine::builder(client.clone())
         .machines(doors::with_cluster(SYSTEM_NAMESPACE, &args.doors))
         .machine(AnyMachine::new(plane.root_certificates()))
         .machines(pawl_machines::cluster::tekton_machines())
-        .outside(Arc::clone(&ports) as Arc<dyn Outside>)
+        .ports(ports.registered.clone())
         .ledger(kept.ledger())
         .build()?;
     ports.measure(engine.metrics());
@@ -158,7 +156,6 @@ pub(crate) async fn run(args: Args, say: &mut dyn Say) -> anyhow::Result<()> {
         let (engine, stopping) = (engine.clone(), stopping.clone());
         async move { engine.run(stopping.wait()).await }
     });
-    let _giving = give_back_at_rest(&engine);
     engine.ready().await;
     greet(say, address, &kubeconfig, start);
     if let Some(containers) = containers {
@@ -222,7 +219,7 @@ async fn measure(address: SocketAddr, engine: &Engine, stopping: Stop) -> anyhow
 }
 
 /// Where the locks are kept.
-pub(crate) async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
+pub async fn make_namespace(client: &kube::Client, name: &str) -> anyhow::Result<()> {
     let api: kube::Api<pawl_api::k8s::Namespace> = kube::Api::all(client.clone());
     let namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
     match api.create(&kube::api::PostParams::default(), &namespace).await {

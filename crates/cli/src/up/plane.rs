@@ -16,7 +16,7 @@ use crate::stop::Stop;
 
 /// A server with its storage open and its socket bound, not serving yet.
 #[derive(Debug)]
-pub(crate) struct Plane {
+pub struct Plane {
     server: Server,
     listener: TcpListener,
     identity: Identity,
@@ -24,7 +24,7 @@ pub(crate) struct Plane {
     /// Where everything is kept.
     pub(crate) directory: PathBuf,
     /// The file with which people and programs find it.
-    pub(crate) kubeconfig: PathBuf,
+    pub kubeconfig: PathBuf,
 }
 
 impl Plane {
@@ -32,7 +32,7 @@ impl Plane {
     ///
     /// # Errors
     /// When the directory or the address is no use.
-    pub(crate) async fn open(
+    pub async fn open(
         data_dir: &Path,
         listen: SocketAddr,
         write_kubeconfig: Option<PathBuf>,
@@ -67,7 +67,7 @@ impl Plane {
     }
 
     /// A client that needs no socket.
-    pub(crate) fn client(&self) -> kube::Client {
+    pub fn client(&self) -> kube::Client {
         kube::Client::new(self.server.service(), "default")
     }
 
@@ -78,7 +78,7 @@ impl Plane {
     }
 
     /// What Pods trust.
-    pub(crate) fn root_certificates(&self) -> RootCertificates {
+    pub fn root_certificates(&self) -> RootCertificates {
         RootCertificates { certificate: self.identity.ca_pem().trim().to_owned() }
     }
 
@@ -86,7 +86,7 @@ impl Plane {
     ///
     /// # Errors
     /// When the socket or TLS is no use.
-    pub(crate) async fn serve(self, stopping: Stop) -> anyhow::Result<()> {
+    pub async fn serve(self, stopping: Stop) -> anyhow::Result<()> {
         let Self { server, listener, identity, .. } = self;
         pawl_apiserver::serve(listener, server, Some(identity.tls()?), stopping.wait())
             .await

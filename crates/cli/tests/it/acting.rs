@@ -16,7 +16,7 @@ use pawl_machines::object::Key;
 use pawl_machines::remedy::action::executor::{CONTAINER, Executor};
 use pawl_machines::remedy::action::kept::{self, Kept, Undo};
 use pawl_machines::remedy::action::report::Outcome;
-use pawl_machines::remedy::action::{Ask, Call, Order, Reply, Report, definition};
+use pawl_machines::remedy::action::{Ask, Call, Order, Reply, Report};
 use serde_json::{Value, json};
 
 use crate::containers::{BOUND, client, send, up};
@@ -69,7 +69,7 @@ async fn a_job_scales_a_deployment_and_reports_in_its_termination_message() {
     let order = order();
     let executor = Executor::default();
     let never = Undo::Never("this test keeps nothing".to_owned());
-    let kept = Kept::new(&order, definition(order.action).facts(), Vec::new(), never);
+    let kept = Kept::new(&order, Vec::new(), never);
     let kept = json!({kept::KEY: serde_json::to_string(&kept).unwrap()});
     let undo = executor.undo_secret(&order.uid).name;
     for (name, data) in [("in", Executor::input(&order)), (undo.as_str(), kept)] {

@@ -366,7 +366,7 @@ impl<'a> Trial<'a> {
         let first = self.carry_out(&self.manifest()).await;
         self.is_done(&first, &before).await;
         let information = first.status.as_ref().unwrap().rollback_information.as_ref().unwrap();
-        if matches!(definition(action).facts().undo, UndoKind::Never(_)) {
+        if matches!(definition(action).undo, UndoKind::Never(_)) {
             assert!(!information.unavailable_reason.is_empty(), "{action}: {information:?}");
             return;
         }

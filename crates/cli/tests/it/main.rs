@@ -9,7 +9,6 @@
 
 mod acting;
 mod actions;
-mod bench;
 mod containers;
 mod demo;
 mod docker;

@@ -1,21 +1,22 @@
-//! What a plan asks of the outside, and what becomes of the answers.
+//! The external calls of a plan, and the replies to them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
-use pawl_engine::Outside;
+use pawl_engine::Ports;
+use pawl_machines::external::Answers;
 use pawl_machines::failure::Failure;
+use pawl_machines::logs::Logs;
 use pawl_machines::machine::{AnyMachine, Description, Machine, Watch};
 use pawl_machines::object::{Key, Object};
-use pawl_machines::outside::{Answers, Call, Logs, Reply};
 use pawl_machines::plan::{Adopt, Plan, Step};
 use pawl_machines::view::Input;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::lab::{CONFIG_MAP, Lab, SECRET, eventually, keeper};
+use crate::lab::{Lab, SECRET, eventually, keeper};
 
 /// Asks for one log after the other, as many as `wants` says, and then makes a Secret named after what it heard last.
 struct Listener;
@@ -50,14 +51,11 @@ impl Machine for Listener {
         let mut last = String::new();
         for number in 0..heard.wants {
             let pod = Key::new(Some("default"), &format!("pod-{number}"));
-            let call = Call::Logs(Logs { pod, container: "c".into(), tail_bytes: 10, mask: vec![] });
-            match heard.answers.get(&call) {
-                None => return Plan::rest().ask(call),
+            let logs = Logs { pod, container: "c".into(), tail_bytes: 10, mask: vec![] };
+            match heard.answers.get(&logs) {
+                None => return Plan::rest().ask(logs),
                 Some(Err(_)) => return Plan::rest(),
-                Some(Ok(reply)) => {
-                    let Reply::Logs(text) = &**reply else { return Plan::rest() };
-                    last.clone_from(text);
-                }
+                Some(Ok(text)) => last.clone_from(text),
             }
         }
         let me = &heard.me;
@@ -77,18 +75,17 @@ struct Port {
     wait: Duration,
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+impl pawl_engine::Port<Logs> for Port {
+    fn call<'a>(&'a self, logs: &'a Logs) -> BoxFuture<'a, Result<String, Failure>> {
         Box::pin(async move {
             sleep(self.wait).await;
-            let Call::Logs(logs) = call else { panic!("{call}") };
             self.asked.lock().unwrap().push(logs.pod.name.clone());
             let mut fails = self.fails.lock().unwrap();
             if *fails > 0 {
                 *fails -= 1;
-                return Err(Failure::unanswered(call.to_string(), "not now"));
+                return Err(Failure::unanswered(logs.to_string(), "not now"));
             }
-            Ok(Reply::Logs(logs.pod.name.clone()))
+            Ok(logs.pod.name.clone())
         })
     }
 }
@@ -98,7 +95,11 @@ async fn a_decision_is_taken_again_with_what_was_heard_and_nothing_is_asked_twic
     let lab = Lab::new();
     lab.config_map("a", json!({"wants": "3"}));
     let port = Arc::new(Port::default());
-    let engine = lab.engine([AnyMachine::new(Listener)]).outside(port.clone()).build().unwrap();
+    let engine = lab
+        .engine([AnyMachine::new(Listener)])
+        .ports(Ports::default().with::<Logs>(port.clone()))
+        .build()
+        .unwrap();
     let running = lab.run(&engine);
     eventually("the secret", || lab.secrets() == ["pod-2"]).await;
     sleep(Duration::from_hours(2)).await;
@@ -111,7 +112,11 @@ async fn what_was_not_heard_is_asked_again_with_back_off() {
     let lab = Lab::new();
     lab.config_map("a", json!({}));
     let port = Arc::new(Port { fails: Mutex::new(3), ..Port::default() });
-    let engine = lab.engine([AnyMachine::new(Listener)]).outside(port.clone()).build().unwrap();
+    let engine = lab
+        .engine([AnyMachine::new(Listener)])
+        .ports(Ports::default().with::<Logs>(port.clone()))
+        .build()
+        .unwrap();
     let running = lab.run(&engine);
     eventually("the secret", || lab.secrets() == ["pod-0"]).await;
     assert_eq!(port.asked.lock().unwrap().len(), 4);
@@ -123,13 +128,20 @@ async fn a_decision_that_goes_on_asking_is_stopped_and_others_are_not() {
     let lab = Lab::new();
     lab.config_map("endless", json!({"wants": "1000"}));
     let port = Arc::new(Port::default());
-    let engine = lab.engine([AnyMachine::new(Listener)]).outside(port.clone()).build().unwrap();
+    let engine = lab
+        .engine([AnyMachine::new(Listener)])
+        .ports(Ports::default().with::<Logs>(port.clone()))
+        .build()
+        .unwrap();
     let running = lab.run(&engine);
     sleep(Duration::from_secs(5)).await;
     lab.config_map("other", json!({}));
     eventually("the other's secret", || lab.secrets() == ["pod-0"]).await;
-    let report = engine.report("keeper", &CONFIG_MAP, &Key::new(Some("default"), "endless")).unwrap();
-    assert!(report.problem.unwrap().contains("still asking"));
+    assert!(
+        engine.metrics().exposition().contains("category=\"endless\""),
+        "{}",
+        engine.metrics().exposition()
+    );
     running.stop().await;
 }
 
@@ -140,8 +152,12 @@ async fn whoever_waits_for_the_outside_keeps_nobody_from_working() {
         lab.config_map(&format!("slow-{number}"), json!({}));
     }
     let port = Arc::new(Port { wait: Duration::from_secs(30), ..Port::default() });
-    let engine =
-        lab.engine([AnyMachine::new(Listener)]).outside(port.clone()).concurrency(1).build().unwrap();
+    let engine = lab
+        .engine([AnyMachine::new(Listener)])
+        .ports(Ports::default().with::<Logs>(port.clone()))
+        .concurrency(1)
+        .build()
+        .unwrap();
     let running = lab.run(&engine);
     sleep(Duration::from_secs(31)).await;
     assert_eq!(port.asked.lock().unwrap().len(), 8, "all were asked at the same time");

@@ -53,11 +53,11 @@ impl Machine for Clerk {
 
     fn decide(&self, me: &Arc<Object>, _: jiff::Timestamp) -> Plan<Value> {
         if me.is_deleting() {
-            let release = Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned()));
+            let release = Plan::step(Step::remove_finalizer(FINALIZER));
             return release.note(Note::warning("RemoteGone", "nobody was told"));
         }
         if !me.has_finalizer(FINALIZER) {
-            return Plan::step(Step::AddFinalizer(FINALIZER.to_owned()));
+            return Plan::step(Step::add_finalizer(FINALIZER));
         }
         let mut status = json!({"phase": me.annotation("phase").unwrap_or("Pending")});
         if let Some(conditions) = me.status().get("conditions") {

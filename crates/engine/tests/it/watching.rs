@@ -10,7 +10,7 @@ use pawl_api::meta::Kind;
 use pawl_engine::caches::Standing;
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch};
 use pawl_machines::object::{Key, Object};
-use pawl_machines::plan::{Adopt, Plan, Step, Waiting};
+use pawl_machines::plan::{Adopt, Plan, Step};
 use pawl_machines::view::{Input, Served};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -200,7 +200,7 @@ impl Machine for Toys {
 
     fn decide(&self, (me, served, made): &Self::Observed, _: Timestamp) -> Plan<Value> {
         match (served, made) {
-            (Served::No, _) => Plan::rest().waiting(Waiting::Kind(WIDGET)),
+            (Served::No, _) => Plan::rest(),
             (Served::Yes, true) => Plan::rest(),
             (Served::Yes, false) => {
                 let manifest = json!({"metadata": {"name": me.name(), "namespace": me.namespace(),
@@ -218,9 +218,7 @@ async fn an_absent_kind_is_waited_for_visibly_and_picked_up_when_it_is_defined()
     let engine = lab.engine([AnyMachine::new(Toys)]).build().unwrap();
     let running = lab.run(&engine);
     engine.ready().await;
-    eventually("what it waits for", || !engine.waiting().is_empty()).await;
-    assert_eq!(engine.waiting()[0].2.waiting, [Waiting::Kind(WIDGET)]);
-    assert!(engine.standings().contains(&(WIDGET, Standing::Absent)));
+    eventually("its absence", || engine.standings().contains(&(WIDGET, Standing::Absent))).await;
     let state = "pawl_watch_state{kind=\"Widget.toys.example\",state=\"absent\"} 1";
     assert!(engine.metrics().exposition().contains(state));
     sleep(Duration::from_secs(20)).await;
@@ -267,7 +265,6 @@ impl Machine for Sweeper {
             target: input.me.reference(),
             resource_version: None,
             propagation: pawl_machines::plan::Propagation::Background,
-            only_if_gone: vec![],
         })
     }
 

@@ -12,12 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use pawl_engine::Clock;
 use pawl_engine::wire::Wire;
-use pawl_engine::{Clock, Outside};
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::git::github::{Access, Account, Ask, Call, Identity, RateLimit, Reply};
 use pawl_machines::object::Key;
-use pawl_machines::outside;
 
 use super::address::{Address, escaped};
 use super::auth::Credentials;
@@ -155,18 +154,9 @@ impl Port {
     }
 }
 
-impl Outside for Port {
-    fn call<'a>(&'a self, call: &'a outside::Call) -> BoxFuture<'a, Result<outside::Reply, Failure>> {
-        match call {
-            outside::Call::GitHub(call) => {
-                Box::pin(async move { self.ask(call).await.map(outside::Reply::GitHub) })
-            }
-            outside::Call::Logs(_)
-            | outside::Call::Cluster(_)
-            | outside::Call::Bundle(_)
-            | outside::Call::Action(_)
-            | outside::Call::Safety(_) => pawl_engine::outside::Nobody.call(call),
-        }
+impl pawl_engine::Port<Call> for Port {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        Box::pin(self.ask(call))
     }
 
     /// Check runs that another process made are not among those that this one remembers (I7).

@@ -14,10 +14,11 @@ use pawl_api::k8s::{
 use pawl_api::meta::Kind;
 use pawl_apiserver::{Access, RealEnv, Server, SigningKey};
 use pawl_engine::wire::Wire;
-use pawl_engine::{Engine, SystemClock};
+use pawl_engine::{Engine, Ports, SystemClock};
 use pawl_integrations::cluster::Port;
 use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::deploy;
+use pawl_machines::deploy::target::Call;
 use pawl_machines::machine::AnyMachine;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ impl Cluster {
 fn run(cluster: &Cluster, machines: Vec<AnyMachine>, port: Option<Port>) {
     let mut builder = Engine::builder(cluster.client.clone()).machines(machines);
     if let Some(port) = port {
-        builder = builder.outside(Arc::new(port));
+        builder = builder.ports(Ports::default().with::<Call>(Arc::new(port)));
     }
     let engine = builder.build().unwrap();
     tokio::spawn(async move { engine.run(std::future::pending()).await });

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
-use pawl_engine::Outside as _;
 use pawl_integrations::github::auth::{
     APP_ID as APP_ID_KEY, INSTALLATION_ID as INSTALLATION_KEY, PRIVATE_KEY,
 };
@@ -14,7 +13,6 @@ use pawl_integrations::github::{Port, Secrets};
 use pawl_machines::failure::{Category, Failure};
 use pawl_machines::git::github::{Account, Ask, Call, Identity, Reply};
 use pawl_machines::object::Key;
-use pawl_machines::outside;
 
 use crate::ground::{API, Ground, check_run, now};
 
@@ -178,17 +176,6 @@ fn a_gone_cursor_is_gone_in_the_words_of_plans() {
     let (port, _) = port(&ground);
     let gone = Ask::Commits { base: "0".repeat(40), head: ground.head() };
     assert_eq!(ask(&port, gone).unwrap_err().category, Category::Gone);
-}
-
-#[test]
-fn what_is_not_for_github_is_not_carried_out_here() {
-    let ground = Ground::new();
-    let (port, _) = port(&ground);
-    let pod = Key::new(Some("n"), "p");
-    let logs = outside::Logs { pod, container: "c".to_owned(), tail_bytes: 1, mask: Vec::new() };
-    assert_eq!(now(port.call(&outside::Call::Logs(logs))).unwrap_err().reason, "NoPort");
-    let call = outside::Call::GitHub(Call { account: account(), ask: Ask::Branches });
-    assert!(now(port.call(&call)).is_ok());
 }
 
 #[tokio::test]

@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use pawl_api::git::workflow;
 use pawl_apiserver::{SeededEnv, Server};
 use pawl_engine::wire::Wire;
-use pawl_engine::{Engine, SystemClock};
+use pawl_engine::{Engine, Ports, SystemClock};
 use pawl_integrations::github::Port;
 use pawl_integrations::github::fake::{APP_ID, APP_KEY_PKCS1, Change, Fake, INSTALLATION_ID};
+use pawl_machines::git::github::Call;
 use pawl_machines::lock::reaper::Reaper;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
@@ -94,7 +95,7 @@ impl Lab {
         let engine = Engine::builder(client)
             .machines(pawl_machines::git::machines("pawl-system"))
             .machine(AnyMachine::new(Reaper))
-            .outside(Arc::new(port))
+            .ports(Ports::default().with::<Call>(Arc::new(port)))
             .build()
             .unwrap();
         let task = tokio::spawn({

@@ -1,3 +1,5 @@
+use http::Method;
+
 use super::*;
 use serde_json::json;
 
@@ -21,7 +23,6 @@ fn applying(steps: Vec<Step>, notes: Vec<Note>, status: Option<Value>) -> Applyi
         steps,
         notes,
         status,
-        waiting: vec![],
         asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
@@ -59,7 +60,7 @@ fn body(request: &Request<Vec<u8>>) -> Value {
 #[test]
 fn steps_come_before_events_and_events_before_the_status() {
     let mut applying = applying(
-        vec![Step::AddFinalizer("ours".into()), create()],
+        vec![Step::add_finalizer("ours"), create()],
         vec![Note::normal("Created", "made a Job")],
         Some(json!({"phase": "Running"})),
     );
@@ -125,7 +126,6 @@ fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on()
         steps: vec![step],
         notes: vec![],
         status: None,
-        waiting: vec![],
         asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
@@ -134,7 +134,6 @@ fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on()
         target: Reference { kind: WORKFLOW, key: about.key(), uid: uid.into() },
         resource_version: version.map(str::to_owned),
         propagation: Propagation::Background,
-        only_if_gone: vec![],
     };
     for step in [create(), delete("another", None), delete("u1", None)] {
         let mut applying = start(step);
@@ -144,7 +143,7 @@ fn children_are_made_and_removed_only_while_the_object_is_as_it_was_decided_on()
         assert_eq!(applying.finish().failure.unwrap().reason, "Outdated");
     }
     // The server itself compares these.
-    for step in [delete("u1", Some("7")), Step::AddFinalizer("ours".into())] {
+    for step in [delete("u1", Some("7")), Step::add_finalizer("ours")] {
         assert_ne!(start(step).ask().unwrap().method(), Method::GET);
     }
 }
@@ -198,13 +197,10 @@ fn an_event_has_the_same_name_when_it_is_said_again() {
 #[test]
 fn a_delete_names_the_uid_and_gone_is_done() {
     let target = Reference { kind: JOB, key: Key::new(Some("n"), "w"), uid: "j".into() };
-    let delete = Step::Delete {
-        target: target.clone(),
-        resource_version: None,
-        propagation: Propagation::Foreground,
-        only_if_gone: vec![Reference { uid: "owner".into(), ..target }],
-    };
-    let mut applying1 = applying(vec![delete.clone()], vec![], None);
+    let delete =
+        Step::Delete { target: target.clone(), resource_version: None, propagation: Propagation::Foreground };
+    let confirm = Step::confirm_gone(Reference { uid: "owner".into(), ..target });
+    let mut applying1 = applying(vec![confirm.clone(), delete.clone()], vec![], None);
     assert!(line(&applying1.ask().unwrap()).starts_with("GET"));
     refused(&mut applying1, 404, "NotFound");
     let request = applying1.ask().unwrap();
@@ -212,7 +208,7 @@ fn a_delete_names_the_uid_and_gone_is_done() {
     refused(&mut applying1, 404, "NotFound");
     assert!(applying1.finish().failure.is_none());
 
-    let mut still_there = applying(vec![delete], vec![], None);
+    let mut still_there = applying(vec![confirm, delete], vec![], None);
     still_there.ask().unwrap();
     ok(&mut still_there, &json!({"kind": "Job", "metadata": {"uid": "owner"}}));
     assert!(still_there.ask().is_none());
@@ -222,7 +218,7 @@ fn a_delete_names_the_uid_and_gone_is_done() {
 #[test]
 fn nothing_is_said_of_an_object_whose_last_finalizer_was_taken() {
     let mut applying =
-        applying(vec![Step::RemoveFinalizer("theirs".into())], vec![], Some(json!({"phase": "Running"})));
+        applying(vec![Step::remove_finalizer("theirs")], vec![], Some(json!({"phase": "Running"})));
     let request = applying.ask().unwrap();
     assert_eq!(body(&request)["metadata"]["finalizers"], json!([]));
     refused(&mut applying, 404, "NotFound");
@@ -268,7 +264,8 @@ fn a_name_that_must_be_new_is_a_conflict_when_it_is_taken() {
 fn an_absence_is_confirmed_by_uid_or_by_name() {
     let answers = |uid: &str, found: Option<&str>| {
         let gone = Reference { kind: JOB, key: Key::new(Some("n"), "w"), uid: uid.into() };
-        let mut applying = applying(vec![Step::ConfirmGone(gone)], vec![], Some(json!({"phase": "Running"})));
+        let mut applying =
+            applying(vec![Step::confirm_gone(gone)], vec![], Some(json!({"phase": "Running"})));
         applying.ask().unwrap();
         match found {
             Some(uid) => ok(&mut applying, &json!({"kind": "Job", "metadata": {"uid": uid}})),
@@ -299,10 +296,9 @@ fn a_namespace_is_finalized_with_all_of_its_metadata_and_no_status_follows() {
         resource_version: "7".into(),
         fenced: false,
         in_any_order: false,
-        steps: vec![Step::Finalize(vec!["theirs".into()])],
+        steps: vec![Step::Finalizer(FinalizerChange::ReplaceInSpec(vec!["theirs".into()]))],
         notes: vec![],
         status: Some(json!({"phase": "Terminating"})),
-        waiting: vec![],
         asks: vec![],
         wake: crate::plan::Wake::OnChange,
     };
@@ -350,7 +346,6 @@ fn every_guard_can_be_taken_away_alone() {
             steps: vec![step.clone()],
             notes: vec![],
             status: None,
-            waiting: vec![],
             asks: vec![],
             wake: crate::plan::Wake::OnChange,
         };
@@ -367,11 +362,13 @@ fn every_guard_can_be_taken_away_alone() {
 
 #[test]
 fn that_none_is_left_is_asked_of_the_server_by_label() {
-    let step = || Step::ConfirmNone {
-        kind: crate::testing::CONFIG_MAP,
-        namespace: Some("n".to_owned()),
-        label: "example.com/of",
-        value: "a".to_owned(),
+    let step = || {
+        Step::Confirm(Precondition::NoneLabelled {
+            kind: crate::testing::CONFIG_MAP,
+            namespace: Some("n".to_owned()),
+            label: "example.com/of",
+            value: "a".to_owned(),
+        })
     };
     let mut none = applying(vec![step()], vec![], None);
     let asked = none.ask().unwrap();
@@ -418,7 +415,7 @@ fn children_are_made_side_by_side_and_what_follows_waits_for_all_of_them() {
         adopt: Adopt::ControlledBy("u1".into()),
     };
     let gone = Reference { kind: JOB, key: Key::new(Some("n"), "z"), uid: String::new() };
-    let steps = vec![child("a"), child("b"), Step::ConfirmGone(gone), child("c")];
+    let steps = vec![child("a"), child("b"), Step::confirm_gone(gone), child("c")];
     let mut applying = in_any_order(steps);
     let made = |uid: &str| json!({"kind": "Job", "metadata": {"uid": uid, "resourceVersion": "8"}});
     assert_eq!(

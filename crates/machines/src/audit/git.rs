@@ -397,7 +397,6 @@ mod tests {
             steps: vec![],
             notes: vec![Note::warning("CheckRunLost", "no credentials")],
             status: None,
-            waiting: vec![],
             asks: vec![],
             wake: Wake::OnChange,
         };
@@ -406,7 +405,7 @@ mod tests {
             machine.teller(&world, me, Timestamp::UNIX_EPOCH).last_words(plan)
         };
         assert_eq!(said(&plan, &me), None);
-        plan.steps.push(Step::RemoveFinalizer(finalizer));
+        plan.steps.push(Step::remove_finalizer(&finalizer));
         let entry = said(&plan, &me).unwrap();
         assert_eq!((entry.event.as_str(), entry.outcome), ("git.workflow.deleted", Outcome::Lost));
         assert_eq!(entry.payload["told"][0]["reason"], "CheckRunLost");

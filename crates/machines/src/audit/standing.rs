@@ -116,7 +116,6 @@ mod tests {
             steps: vec![],
             notes: vec![],
             status,
-            waiting: vec![],
             asks: vec![],
             wake: Wake::OnChange,
         };

@@ -20,7 +20,7 @@ use super::{Actor, Entry, Outcome};
 use crate::lock;
 use crate::machine::{BoundPlan, Description};
 use crate::object::{Key, Object};
-use crate::plan::{Severity, Step};
+use crate::plan::{FinalizerChange, Severity, Step};
 use crate::view::View;
 
 /// How deep trees of owners are: nested Installations may be 16 deep, with an Execution and an item below.
@@ -121,7 +121,7 @@ impl Teller<'_> {
 
     /// What there is to say when the object is let go, for it may be gone afterwards: with what is lost by that.
     pub fn last_words(&self, plan: &BoundPlan) -> Option<Entry> {
-        let ours = |step: &Step| matches!(step, Step::RemoveFinalizer(it) if Some(it.as_str()) == self.description.finalizer);
+        let ours = |step: &Step| matches!(step, Step::Finalizer(FinalizerChange::Remove(it)) if Some(it.as_str()) == self.description.finalizer);
         if !self.me.is_deleting() || !plan.steps.iter().any(ours) {
             return None;
         }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::deploy::cron::Schedule;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
-use crate::plan::{Adopt, Note, Plan, Propagation, Step};
+use crate::plan::{Adopt, Note, Plan, Step};
 use crate::view::Input;
 
 /// The time a Job stands for.
@@ -148,12 +148,7 @@ impl Made {
     }
 
     fn delete(&self) -> Step {
-        Step::Delete {
-            target: self.object.reference(),
-            resource_version: None,
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        }
+        Step::delete(&self.object)
     }
 }
 

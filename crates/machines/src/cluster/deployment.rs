@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::replica::{Replica, fields};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Note, Part, Plan, Propagation, Step, Waiting};
+use crate::plan::{Adopt, Note, Plan, Step};
 use crate::view::{Input, View};
 
 pub(super) mod sizes;
@@ -175,12 +175,7 @@ impl Set {
     }
 
     fn patch(&self, patch: Value) -> Step {
-        Step::Patch {
-            target: self.object.reference(),
-            resource_version: Some(self.object.resource_version().to_owned()),
-            patch,
-            part: Part::Main,
-        }
+        Step::patch_unchanged(&self.object, patch)
     }
 }
 
@@ -244,8 +239,7 @@ impl<'a> Round<'a> {
     }
 
     fn confirm(&self) -> Step {
-        let resource_version = self.observed.me.resource_version().to_owned();
-        Step::ConfirmUnchanged { target: self.observed.me.reference(), resource_version }
+        Step::confirm_unchanged(&self.observed.me)
     }
 
     fn is_paused(&self) -> bool {
@@ -261,10 +255,7 @@ impl<'a> Round<'a> {
         if old.iter().filter(|set| self.resize(set, 0)).count() > 0 {
             return;
         }
-        let left = old.iter().find(|set| set.pods > 0);
-        if let Some(set) = left {
-            let until = "its Pods are gone".to_owned();
-            self.plan.waiting.push(Waiting::Object { kind: REPLICA_SET, key: set.object.key(), until });
+        if old.iter().any(|set| set.pods > 0) {
             return;
         }
         let Some(new) = self.new else { return self.make(self.replicas) };
@@ -444,12 +435,8 @@ impl<'a> Round<'a> {
     fn record_revision(&self) -> Option<Step> {
         let me = &self.observed.me;
         let revision = self.new?.object.annotation(REVISION)?;
-        (me.annotation(REVISION) != Some(revision)).then(|| Step::Patch {
-            target: me.reference(),
-            resource_version: Some(me.resource_version().to_owned()),
-            patch: json!({"metadata": {"annotations": {REVISION: revision}}}),
-            part: Part::Main,
-        })
+        (me.annotation(REVISION) != Some(revision))
+            .then(|| Step::patch_unchanged(me, json!({"metadata": {"annotations": {REVISION: revision}}})))
     }
 
     /// Deletes old sets beyond the limit, once nobody needs them for anything but an undo.
@@ -462,12 +449,7 @@ impl<'a> Round<'a> {
         kept.sort_by_key(|set| set.revision());
         let surplus = kept.len().saturating_sub(limit);
         for set in kept.into_iter().take(surplus).filter(|set| set.is_settled_at_zero()) {
-            self.plan.steps.push(Step::Delete {
-                target: set.object.reference(),
-                resource_version: Some(set.object.resource_version().to_owned()),
-                propagation: Propagation::Background,
-                only_if_gone: vec![],
-            });
+            self.plan.steps.push(Step::delete_unchanged(&set.object));
         }
     }
 }

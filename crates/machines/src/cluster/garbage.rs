@@ -14,14 +14,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use pawl_api::meta::Kind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::machine::{Depth, Description, EVERY, Machine, Primary, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
-use crate::view::{Input, View, group_of};
+use crate::plan::{Note, Plan, Propagation, Step};
+use crate::view::{Input, View};
 
 /// Keeps an owner until those of its dependents that block its deletion are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -55,7 +54,7 @@ enum Owner {
     /// Not where the reference says. `elsewhere`: it lives in another namespace, where it cannot own this object.
     Absent { reference: Reference, elsewhere: bool },
     /// No served kind is meant: whether it exists cannot be told.
-    Unresolvable(Kind),
+    Unresolvable,
     /// A cluster-scoped object cannot be owned from a namespace.
     Impossible,
 }
@@ -109,7 +108,7 @@ impl Machine for Garbage {
 /// Where a reference points, as far as the caches know.
 fn look_up(view: &dyn View, me: &Object, owner: &OwnerReference) -> Owner {
     let Some(kind) = view.resolve(&owner.api_version, &owner.kind) else {
-        return Owner::Unresolvable(unserved(owner));
+        return Owner::Unresolvable;
     };
     if kind.namespaced && me.namespace().is_none() {
         return Owner::Impossible;
@@ -130,48 +129,26 @@ fn may_own(owner: &Object, dependent: &Object) -> bool {
     owner.namespace().is_none() || owner.namespace() == dependent.namespace()
 }
 
-fn unserved(owner: &OwnerReference) -> Kind {
-    let version = owner.api_version.rsplit('/').next().unwrap_or_default().to_owned();
-    Kind {
-        group: group_of(&owner.api_version).to_owned().into(),
-        version: version.into(),
-        kind: owner.kind.clone().into(),
-        plural: String::new().into(),
-        // Not known for a kind that is not served; most are.
-        namespaced: true,
-    }
-}
-
 fn orphan(observed: &Observed) -> Plan<()> {
     let me = &observed.me;
     let strip =
         |dependent: &Arc<Object>| keep_owners(dependent, |owner| owner.uid != me.uid(), |owner| json!(owner));
     let steps = observed.dependents.iter().map(strip);
-    let release = Step::RemoveFinalizer(ORPHAN.to_owned());
+    let release = Step::remove_finalizer(ORPHAN);
     Plan { steps: steps.chain([release]).collect(), ..Plan::rest() }
 }
 
 fn await_dependents(observed: &Observed) -> Plan<()> {
-    let blocks = |dependent: &&Arc<Object>| {
+    let blocks = |dependent: &Arc<Object>| {
         let blocking = |owner: &OwnerReference| {
             owner.uid == observed.me.uid() && owner.block_owner_deletion == Some(true)
         };
         dependent.owners().iter().any(blocking)
     };
-    let waiting: Vec<Waiting> = observed
-        .dependents
-        .iter()
-        .filter(blocks)
-        .map(|dependent| Waiting::Object {
-            kind: dependent.kind().clone(),
-            key: dependent.key(),
-            until: "it is gone".to_owned(),
-        })
-        .collect();
-    if waiting.is_empty() {
-        return Plan::step(Step::RemoveFinalizer(FOREGROUND.to_owned()));
+    if observed.dependents.iter().any(blocks) {
+        return Plan::rest();
     }
-    Plan { waiting, ..Plan::rest() }
+    Plan::step(Step::remove_finalizer(FOREGROUND))
 }
 
 fn judge(observed: &Observed) -> Plan<()> {
@@ -190,12 +167,12 @@ fn judge(observed: &Observed) -> Plan<()> {
             }
             // Kubernetes leaves such an object alone and says so.
             Owner::Impossible => return plan.note(invalid_namespace(me, reference)),
-            Owner::Unresolvable(kind) => return plan.waiting(Waiting::Kind(kind.clone())),
+            Owner::Unresolvable => return plan,
         }
     }
     if solid {
         if waits || !absent.is_empty() {
-            plan.steps.extend(absent.into_iter().map(Step::ConfirmGone));
+            plan.steps.extend(absent.into_iter().map(Step::confirm_gone));
             let stays = |owner: &OwnerReference| {
                 owners.iter().any(|(reference, found)| reference.uid == owner.uid && *found == Owner::Solid)
             };
@@ -210,27 +187,25 @@ fn judge(observed: &Observed) -> Plan<()> {
         if circle {
             plan.steps.push(keep_owners(me, |_| true, unblocked));
         }
-        let version = (!circle).then(|| me.resource_version().to_owned());
-        return plan.then(delete(me, version, Propagation::Foreground, absent));
+        // The write before this one makes another version.
+        let delete = if circle { Step::delete(me) } else { Step::delete_unchanged(me) };
+        return delete_if_gone(plan, absent, delete.foreground());
     }
-    let propagation = if me.has_finalizer(ORPHAN) {
-        Propagation::Orphan
+    // Only while it has the owners that were judged: the version says so.
+    let delete = Step::delete_unchanged(me);
+    let delete = if me.has_finalizer(ORPHAN) {
+        delete.propagating(Propagation::Orphan)
     } else if me.has_finalizer(FOREGROUND) {
-        Propagation::Foreground
+        delete.foreground()
     } else {
-        Propagation::Background
+        delete
     };
-    plan.then(delete(me, Some(me.resource_version().to_owned()), propagation, absent))
+    delete_if_gone(plan, absent, delete)
 }
 
-/// Only while it has the owners that were judged: the version says so.
-fn delete(
-    me: &Object,
-    resource_version: Option<String>,
-    propagation: Propagation,
-    gone: Vec<Reference>,
-) -> Step {
-    Step::Delete { target: me.reference(), resource_version, propagation, only_if_gone: gone }
+fn delete_if_gone(mut plan: Plan<()>, absent: Vec<Reference>, delete: Step) -> Plan<()> {
+    plan.steps.extend(absent.into_iter().rev().map(Step::confirm_gone));
+    plan.then(delete)
 }
 
 /// Rewrites the owner references of exactly the version that was observed.
@@ -241,12 +216,7 @@ fn keep_owners(
 ) -> Step {
     let owners: Vec<Value> = object.owners().iter().filter(|owner| keep(owner)).map(write).collect();
     let owners = if owners.is_empty() { Value::Null } else { owners.into() };
-    Step::Patch {
-        target: object.reference(),
-        resource_version: Some(object.resource_version().to_owned()),
-        patch: json!({"metadata": {"ownerReferences": owners}}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(object, json!({"metadata": {"ownerReferences": owners}}))
 }
 
 fn unblocked(owner: &OwnerReference) -> Value {
@@ -266,6 +236,7 @@ fn invalid_namespace(me: &Object, owner: &OwnerReference) -> Note {
 mod tests {
     use super::*;
     use crate::machine::AnyMachine;
+    use crate::plan::Precondition;
     use crate::testing::{CONFIG_MAP, Cluster, NODE};
 
     fn cluster(yaml: &str) -> Cluster {
@@ -375,13 +346,15 @@ mod tests {
             keepsake: &crate::view::Keepsake::default(),
         };
         let plan = AnyMachine::new(Garbage).plan(&input, Timestamp::UNIX_EPOCH).unwrap();
-        let [Step::Delete { only_if_gone, resource_version, .. }] = plan.steps.as_slice() else {
+        let [
+            Step::Confirm(Precondition::Gone(gone)),
+            Step::Confirm(Precondition::Gone(unseen)),
+            Step::Delete { resource_version, .. },
+        ] = plan.steps.as_slice()
+        else {
             panic!("{:?}", plan.steps)
         };
-        assert_eq!(
-            only_if_gone.iter().map(|owner| owner.key.name.as_str()).collect::<Vec<_>>(),
-            ["a", "gone"]
-        );
+        assert_eq!((gone.key.name.as_str(), unseen.key.name.as_str()), ("gone", "a"));
         assert_eq!(resource_version.as_deref(), Some(me.resource_version()));
     }
 

@@ -21,7 +21,7 @@ use pawl_api::meta::Kind;
 use crate::backoff;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
-use crate::plan::{Note, Plan, Propagation, Step, Waiting};
+use crate::plan::{Note, Plan, Step};
 use crate::view::Input;
 
 pub mod followed;
@@ -136,12 +136,7 @@ fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Times
     if goes_at > now {
         return plan.wake_at(goes_at);
     }
-    plan.then(Step::Delete {
-        target: observed.me.reference(),
-        resource_version: Some(observed.me.resource_version().to_owned()),
-        propagation: Propagation::Foreground,
-        only_if_gone: vec![],
-    })
+    plan.then(Step::delete_unchanged(&observed.me).foreground())
 }
 
 /// One look at a Job that is not over.
@@ -378,8 +373,6 @@ impl<'a> Round<'a> {
     fn create(&mut self, missing: usize) {
         let ready_at = self.backed_off_until();
         if self.limit_per_index().is_none() && ready_at > self.now {
-            let why = "a Pod failed, and its replacement backs off".to_owned();
-            self.plan.waiting.push(Waiting::Time { at: ready_at, why });
             return self.wake_at(ready_at);
         }
         if let Some(message) = &self.observed.refused {

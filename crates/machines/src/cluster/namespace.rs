@@ -16,7 +16,7 @@ use pawl_api::pawl::labels::ALLOW_FROM;
 
 use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Plan, Propagation, Step, Waiting};
+use crate::plan::{FinalizerChange, Plan, Step};
 use crate::view::{Input, View};
 
 pub const NAMESPACE: Kind = Kind::of("", "v1", "Namespace", "namespaces", false);
@@ -91,23 +91,11 @@ impl Machine for Namespaces {
         }
         if content.is_empty() {
             let others = finalizers.into_iter().filter(|held| held != FINALIZER).collect();
-            return Plan::step(Step::Finalize(others));
+            return Plan::step(Step::Finalizer(FinalizerChange::ReplaceInSpec(others)));
         }
         let doomed = content.iter().filter(|object| !object.is_deleting()).take(MAX_AT_ONCE);
-        let steps = doomed.map(|object| Step::Delete {
-            target: object.reference(),
-            resource_version: None,
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        });
-        let waiting = content.iter().take(MAX_AT_ONCE).map(|object| Waiting::Object {
-            kind: object.kind().clone(),
-            key: object.key(),
-            until: "it is gone".to_owned(),
-        });
-        let mut plan = Plan { waiting: waiting.collect(), ..Plan::rest().status(status(observed, now)) };
-        plan.steps = steps.collect();
-        plan
+        let steps = doomed.map(|object| Step::delete(object));
+        Plan { steps: steps.collect(), ..Plan::rest().status(status(observed, now)) }
     }
 }
 

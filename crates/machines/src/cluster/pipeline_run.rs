@@ -28,7 +28,7 @@ use super::tekton::origin::patience;
 use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, workspace};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Part, Plan, Step};
+use crate::plan::{Note, Plan, Step};
 use crate::view::Input;
 
 mod children;
@@ -125,13 +125,8 @@ impl Observed {
 /// By which pipeline a run is found, as Tekton labels it. `None` where it says so already.
 fn named(me: &Arc<Object>, pipeline: &str) -> Option<Step> {
     let name = names::label_value(pipeline);
-    (me.label(labels::PIPELINE) != Some(name.as_str())).then(|| Step::Patch {
-        target: me.reference(),
-        // The status that follows was decided on this version, and on no other.
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": {"labels": {labels::PIPELINE: name}}}),
-        part: Part::Main,
-    })
+    (me.label(labels::PIPELINE) != Some(name.as_str()))
+        .then(|| Step::patch_unchanged(me, json!({"metadata": {"labels": {labels::PIPELINE: name}}})))
 }
 
 /// One look at a PipelineRun that is not over.
@@ -167,7 +162,7 @@ impl Round<'_> {
             Resolved::Later(why) => self.wait_for_pipeline(why),
             Resolved::Refused { verdict, confirm } => {
                 let mut plan = self.stop_all(graph::CANCELLED, verdict.clone());
-                let confirm = confirm.iter().cloned().map(Step::ConfirmGone);
+                let confirm = confirm.iter().cloned().map(Step::confirm_gone);
                 plan.steps.splice(0..0, confirm);
                 plan
             }
@@ -253,7 +248,7 @@ impl Round<'_> {
         for lost in graph.nodes.iter().filter(|node| node.state == State::Lost) {
             let key = Key::new(me.namespace(), &children::name(me.name(), &lost.task.name));
             let gone = Reference { kind: TASK_RUN, key, uid: String::new() };
-            steps.steps.push(Step::ConfirmGone(gone));
+            steps.steps.push(Step::confirm_gone(gone));
         }
         let passed = |deadline: Option<Timestamp>| deadline.is_some_and(|deadline| deadline <= self.now);
         let in_finally = self.status.finally_start_time.is_some();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::job::{count, later};
 use crate::object::Object;
-use crate::plan::{Adopt, Propagation, Step};
+use crate::plan::{Adopt, Step};
 use crate::view::Input;
 
 /// Pods made or deleted by one decision: Kubernetes' own figure. The rest follows at once.
@@ -118,12 +118,7 @@ impl Replica {
     }
 
     pub(super) fn delete(&self) -> Step {
-        Step::Delete {
-            target: self.object.reference(),
-            resource_version: None,
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        }
+        Step::delete(&self.object)
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::replica::fields;
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Step};
 use crate::view::Input;
 
 pub(super) const CONTROLLER_REVISION: Kind =
@@ -55,16 +55,8 @@ impl Revisions {
             return Ok(found.name());
         }
         // It was there before: an undo makes it the newest again.
-        let confirm = Step::ConfirmUnchanged {
-            target: self.owner.reference(),
-            resource_version: self.owner.resource_version().to_owned(),
-        };
-        let newest = Step::Patch {
-            target: found.reference(),
-            resource_version: Some(found.resource_version().to_owned()),
-            patch: json!({"revision": next}),
-            part: Part::Main,
-        };
+        let confirm = Step::confirm_unchanged(&self.owner);
+        let newest = Step::patch_unchanged(found, json!({"revision": next}));
         Err(vec![confirm, newest])
     }
 
@@ -81,12 +73,7 @@ impl Revisions {
         let limit = usize::try_from(limit.unwrap_or(HISTORY)).unwrap_or_default();
         let idle: Vec<_> = self.kept.iter().filter(|one| !in_use.contains(one.name())).collect();
         let surplus = idle.len().saturating_sub(limit);
-        let delete = |one: &Arc<Object>| Step::Delete {
-            target: one.reference(),
-            resource_version: Some(one.resource_version().to_owned()),
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        };
+        let delete = |one: &Arc<Object>| Step::delete_unchanged(one);
         idle.into_iter().take(surplus).map(delete).collect()
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Part, Plan, Step};
+use crate::plan::{Adopt, Plan, Step};
 use crate::view::{Input, View};
 
 const DEFAULT: &str = "default";
@@ -105,12 +105,7 @@ impl Machine for RootCertificates {
         if told == Some(&self.certificate) {
             return Plan::rest();
         }
-        Plan::step(Step::Patch {
-            target: found.reference(),
-            resource_version: Some(found.resource_version().to_owned()),
-            patch: json!({"data": data}),
-            part: Part::Main,
-        })
+        Plan::step(Step::patch_unchanged(found, json!({"data": data})))
     }
 }
 

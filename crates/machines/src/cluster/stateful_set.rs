@@ -23,7 +23,7 @@ use super::replica::{self, MAX_AT_ONCE, REFUSED_RETRY, REVISION, Replica, fields
 use super::revision::{CONTROLLER_REVISION, Revisions};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
-use crate::plan::{Adopt, Note, Plan, Step, Waiting, Wake};
+use crate::plan::{Adopt, Note, Plan, Step, Wake};
 use crate::view::Input;
 
 #[cfg(test)]
@@ -168,11 +168,6 @@ impl<'a> Round<'a> {
         pod.is_active() && pod.phase() == "Running" && pod.is_available(self.spec.min_ready_seconds, self.now)
     }
 
-    fn wait_for(&mut self, pod: &Replica, until: &str) {
-        let (kind, key) = (POD, pod.object.key());
-        self.plan.waiting.push(Waiting::Object { kind, key, until: until.to_owned() });
-    }
-
     /// Makes what is missing; whether it may go on from there.
     fn fill(&mut self) -> bool {
         let observed = self.observed;
@@ -193,7 +188,6 @@ impl<'a> Round<'a> {
                     }
                 }
                 Some(pod) if self.is_ordered() && !self.is_healthy(pod) => {
-                    self.wait_for(pod, "it is available");
                     return false;
                 }
                 Some(_) => {}
@@ -210,7 +204,6 @@ impl<'a> Round<'a> {
             if !pod.is_terminating() {
                 self.delete(pod);
             } else if self.is_ordered() {
-                self.wait_for(pod, "it is gone");
             }
             if self.is_ordered() {
                 return false;
@@ -233,7 +226,6 @@ impl<'a> Round<'a> {
                 return false;
             }
             if !self.is_healthy(pod) {
-                self.wait_for(pod, "it is available");
                 return false;
             }
         }

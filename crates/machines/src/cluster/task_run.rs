@@ -22,10 +22,10 @@ use super::job::later;
 use super::tekton::origin::{Origin, Wanted, patience};
 use super::tekton::values::{self, Problem};
 use super::tekton::{MAX_COPIED_BYTES, Standing, Verdict, go_duration, is_done, limit, spec, workspace};
+use crate::cluster::tekton::origin::BundleEntry;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::outside::Call;
-use crate::plan::{Adopt, Plan, Propagation, Step};
+use crate::plan::{Adopt, Plan, Step};
 use crate::view::Input;
 
 mod pod;
@@ -55,7 +55,7 @@ pub struct Observed {
 #[derive(Debug)]
 enum Known {
     Task { name: String, spec: Box<TaskSpec> },
-    Asking(Call),
+    Asking(BundleEntry),
     Later(String),
     Absent(Reference),
     Refused(String),
@@ -193,7 +193,7 @@ impl Round<'_> {
                 let message = format!(
                     "error when listing tasks for taskRun {run}: tasks.tekton.dev {task:?} not found"
                 );
-                let absent = Step::ConfirmGone(reference.clone());
+                let absent = Step::confirm_gone(reference.clone());
                 with_first(self.refuse(Verdict::failed("TaskRunResolutionFailed", message)), absent)
             }
             Known::Refused(why) => {
@@ -302,7 +302,7 @@ impl Round<'_> {
         let me = &self.observed.me;
         let name = self.status.pod_name.clone().unwrap_or_default();
         let key = Key::new(me.namespace(), &name);
-        let gone = Step::ConfirmGone(Reference { kind: POD, key, uid: String::new() });
+        let gone = Step::confirm_gone(Reference { kind: POD, key, uid: String::new() });
         let message = format!("pod {name:?} of TaskRun {:?} was deleted before it was over", me.name());
         with_first(self.end(Verdict::failed("PodDeleted", message)), gone)
     }
@@ -329,7 +329,7 @@ impl Round<'_> {
             // What is not seen may be there all the same: then it is to be seen first.
             None => {
                 let key = Key::new(me.namespace(), &name);
-                first.push(Step::ConfirmGone(Reference { kind: POD, key, uid: String::new() }));
+                first.push(Step::confirm_gone(Reference { kind: POD, key, uid: String::new() }));
             }
         }
         steps::terminate(&mut self.status.steps, &verdict.reason, &name, self.now);
@@ -432,12 +432,7 @@ pub(super) fn bad_params(task: &str, problem: &Problem) -> String {
 
 /// Only as it was seen: a Pod that has ended meanwhile keeps its logs.
 fn delete(pod: &Arc<Object>) -> Step {
-    Step::Delete {
-        target: pod.reference(),
-        resource_version: Some(pod.resource_version().to_owned()),
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete_unchanged(pod)
 }
 
 fn with_first<S>(mut plan: Plan<S>, step: Step) -> Plan<S> {

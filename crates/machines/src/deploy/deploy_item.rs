@@ -26,24 +26,23 @@ use pawl_api::k8s::{
 };
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Phase as _, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Kind, Phase as _, Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
 
-use self::locking::Locks;
 use super::item_job::{self, Flow};
 use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
 use crate::audit::{self, Entry, Teller};
 use crate::backoff;
+use crate::external::{Answers, Call};
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, Taken, Turn, UNIT};
+use crate::lock::{Busy, LEASE, LockResult, Locks, Marks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
-use crate::outside::{Answers, Call};
-use crate::plan::{Note, Plan, Step, Waiting, Wake};
+use crate::plan::{Note, Plan, Step, Wake};
 use crate::view::{Input, View};
 
 mod locking;
@@ -111,7 +110,6 @@ pub(super) struct Work {
     pub(super) provider_status: Option<Map<String, Value>>,
     /// What the item exports once it is deployed.
     pub(super) export: Option<Value>,
-    pub(super) waiting: Vec<Waiting>,
     pub(super) notes: Vec<Note>,
     pub(super) wake: Option<Timestamp>,
     /// What is wrong at the moment; it may pass.
@@ -160,13 +158,14 @@ pub struct Observed {
     /// What a container item looks at.
     container: Option<container::Facts>,
     locks: Locks,
+    /// What is wrong with the targets that its annotation lists.
+    target_problem: Option<String>,
     /// The Freezes that select it, while a job has not begun to act.
     freezes: Selecting,
     pub(super) answers: Arc<Answers>,
     /// A step that was refused for good.
     refused: Option<String>,
     identity: String,
-    system_namespace: String,
 }
 
 impl Machine for DeployItems {
@@ -224,7 +223,8 @@ impl Machine for DeployItems {
         let facts = || container::observe(view, &me, item, &self.image);
         let container = (deployer == Some(Deployer::Container)).then(facts);
         let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
-        let locks = Locks::observe(view, &self.system_namespace, &me, acts_on);
+        let (targets, target_problem) = locking::targets(&me, acts_on);
+        let locks = Locks::observe(view, &self.system_namespace, &me, targets);
         let freezes = if working && item_job::has_not_begun(item.status.as_ref()) {
             Selecting::observe(view, &me, Door::Deploy, locks.targets())
         } else {
@@ -232,9 +232,9 @@ impl Machine for DeployItems {
         };
         Observed {
             locks,
+            target_problem,
             freezes,
             answers: Arc::clone(input.answers),
-            system_namespace: self.system_namespace.clone().into_owned(),
             manifest,
             container,
             deployer,
@@ -252,7 +252,7 @@ impl Machine for DeployItems {
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<DeployItemStatus> {
         let Some(deployer) = observed.deployer else { return Plan::rest() };
         match lifecycle::of(&observed.me, FINALIZER) {
-            Lifecycle::Add => Plan::step(Step::AddFinalizer(FINALIZER.to_owned())),
+            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
             Lifecycle::Run => run(observed, deployer, now),
             Lifecycle::CleanUp => {
                 if observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true") {
@@ -276,7 +276,7 @@ fn run(observed: &Observed, deployer: Deployer, now: Timestamp) -> Plan<DeployIt
         }
         // Nothing of it acts any more: what it held is free.
         let mut plan = begin(observed, &status, jobs, now);
-        plan.steps.splice(0..0, observed.locks.free());
+        plan.steps.splice(0..0, observed.locks.release());
         return plan;
     }
     let flow = Flow::of(&observed.me, status.phase);
@@ -319,10 +319,7 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
     let me = &observed.me;
     // What is to go does not need its Target (I5); whoever waits for it in vain is ended by the Execution.
     if flow == Flow::Install && !observed.target_there {
-        let name = observed.item.spec.target.as_ref().map(|target| target.name.as_str()).unwrap_or_default();
-        let key = Key::new(me.namespace(), name);
-        let until = "it is created".to_owned();
-        return Plan::rest().waiting(Waiting::Object { kind: target::KIND, key, until });
+        return Plan::rest();
     }
     let mut status = observed.item.status.clone().unwrap_or_default();
     let deployer = DeployerInformation {
@@ -344,9 +341,10 @@ fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) 
     let ignored = if flow == Flow::Install { telling::warns(observed, &mut status, now) } else { None };
     let mut plan = match (observed.frozen(now), observed.turn(now)) {
         (Some(frozen), _) => waits_for_the_thaw(observed, status, &frozen, now),
-        (None, Turn::Yes) => locked(observed, status, now),
-        (None, Turn::Take(steps)) => Plan { steps, ..locked(observed, status, now) },
-        (None, Turn::No(taken)) => waits_for_its_turn(observed, status, *taken, now),
+        (None, LockResult::Acquired) => locked(observed, status, now),
+        (None, LockResult::Acquire(steps)) => Plan { steps, ..locked(observed, status, now) },
+        (None, LockResult::Reap(steps)) => Plan::steps(steps),
+        (None, LockResult::Busy(busy)) => waits_for_its_turn(observed, status, *busy, now),
     };
     if plan.status.is_some() {
         let phase = flow.first().as_str();
@@ -387,42 +385,38 @@ fn waits_for_the_thaw(
 fn waits_for_its_turn(
     observed: &Observed,
     mut status: DeployItemStatus,
-    taken: Taken,
+    busy: Busy,
     now: Timestamp,
 ) -> Plan<DeployItemStatus> {
-    let Taken { target, holder, give_back, find_me } = taken;
     // The label moves the version that a status is compared with, so it goes alone.
-    if let Some(step) = find_me {
-        return Plan { steps: give_back, ..Plan::rest() }.then(step);
+    if let Some(step) = busy.label_waiter(&observed.me) {
+        return Plan::steps(busy.give_back).then(step);
     }
-    let message = format!("{target} is held by {holder}");
-    let new = NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.clone());
-    condition::set(&mut status.conditions, new, observed.me.meta().generation, now);
-    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
-    let waiting = Waiting::Lock { target: target.to_string(), holder };
-    Plan { steps: give_back, ..Plan::rest().status(status).gate(gate).waiting(waiting) }
+    condition::set(&mut status.conditions, busy.condition(), observed.me.meta().generation, now);
+    let gate = busy.gate();
+    Plan { steps: busy.give_back, ..Plan::rest().status(status).gate(gate) }
 }
 
 fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> Plan<DeployItemStatus> {
     let mut status = observed.item.status.clone().unwrap_or_default();
     if let Some(at) = next_try(&status).filter(|at| *at > now) {
-        let why = "the last try failed".to_owned();
-        return Plan::rest().waiting(Waiting::Time { at, why }).wake_at(at);
+        return Plan::rest().wake_at(at);
     }
     if let Some(frozen) = observed.frozen(now) {
         return waits_for_the_thaw(observed, status, &frozen, now);
     }
     let thawed = condition::remove(&mut status.conditions, FROZEN);
     let take = match observed.turn(now) {
-        Turn::Yes => Vec::new(),
-        Turn::Take(steps) => steps,
-        Turn::No(taken) => return waits_for_its_turn(observed, status, *taken, now),
+        LockResult::Acquired => Vec::new(),
+        LockResult::Acquire(steps) => steps,
+        LockResult::Reap(steps) => return Plan::steps(steps),
+        LockResult::Busy(busy) => return waits_for_its_turn(observed, status, *busy, now),
     };
     // What it waited does not count.
     if condition::remove(&mut status.conditions, TARGET_LOCKED) || thawed {
         status.last_reconcile_time = Some(Time(now));
     }
-    if let (Some(problem), Flow::Install) = (&observed.locks.problem, flow) {
+    if let (Some(problem), Flow::Install) = (&observed.target_problem, flow) {
         return concludes(
             observed,
             flow,
@@ -443,7 +437,7 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
             None => Work::default(),
         },
     };
-    let Work { mut steps, asks, come, provider_status, export, waiting, notes, wake, trouble } = work;
+    let Work { mut steps, asks, come, provider_status, export, notes, wake, trouble } = work;
     if let Some(kept) = provider_status {
         status.provider_status = kept;
     }
@@ -474,7 +468,7 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     if thawed {
         plan.gates.extend(observed.freezes.standing(now).passed());
     }
-    (plan.asks, plan.waiting) = (asks, waiting);
+    plan.asks = asks;
     plan.notes.extend(notes);
     plan.wake = plan.wake.earliest(wake.map_or(Wake::OnChange, Wake::At));
     plan
@@ -532,22 +526,21 @@ fn concludes(
 /// The item goes, and then what it held is free. Were it the other way round, a crash in between would let it take
 /// everything again; now whoever notices that it is gone frees what is left.
 fn release(observed: &Observed, reason: Reason, message: &str) -> Plan<DeployItemStatus> {
-    let mut plan =
-        Plan::step(Step::RemoveFinalizer(FINALIZER.to_owned())).note(Note::normal(reason, message));
-    plan.steps.extend(observed.locks.free());
+    let mut plan = Plan::step(Step::remove_finalizer(FINALIZER)).note(Note::normal(reason, message));
+    plan.steps.extend(observed.locks.release());
     plan
 }
 
 impl Observed {
-    fn turn(&self, now: Timestamp) -> Turn {
+    fn turn(&self, now: Timestamp) -> LockResult {
         let run = self.container.as_ref().map(container::Facts::run);
-        self.locks.turn(&self.system_namespace, &self.me, run, now)
+        self.locks.acquire(&self.me, run, &Marks::new(), now)
     }
 
     /// What keeps a job from beginning. Whoever holds its targets has been through this gate.
     fn frozen(&self, now: Timestamp) -> Option<Standing> {
         let standing = self.freezes.standing(now);
-        (self.locks.held.is_empty() && standing.hold().is_some()).then_some(standing)
+        (self.locks.held().is_empty() && standing.hold().is_some()).then_some(standing)
     }
 }
 

@@ -40,7 +40,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Note, Part, Plan, Propagation, Refusal, Step, Waiting};
+use crate::plan::{Adopt, Note, Part, Plan, Precondition, Refusal, Step};
 use crate::view::{Input, View};
 
 use exports::Exported;
@@ -159,7 +159,7 @@ impl Machine for Executions {
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
         match lifecycle::of(&observed.me, FINALIZER) {
-            Lifecycle::Add => Plan::step(Step::AddFinalizer(FINALIZER.to_owned())),
+            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
             Lifecycle::Run | Lifecycle::CleanUp => run(observed, now),
             Lifecycle::Nothing => Plan::rest(),
         }
@@ -341,7 +341,7 @@ fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Ex
             let mut plan = report.fails("Progressing", reason, message);
             let missing = active.missing(observed.me.namespace()).take(MAX_AWAITED);
             plan.steps.extend(missing.map(|key| {
-                Step::ConfirmGone(Reference { kind: deploy_item::KIND, key, uid: String::new() })
+                Step::confirm_gone(Reference { kind: deploy_item::KIND, key, uid: String::new() })
             }));
             plan
         }
@@ -355,7 +355,7 @@ fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Ex
         }
         (Next::Trigger(those), _) => trigger(observed, report, told, &orphans, &those, plan),
         (_, Next::Trigger(those)) => trigger(observed, report, told, &active, &those, plan),
-        (_, _) => waits(report, told, &[&orphans, &active], plan),
+        (_, _) => report.goes_on(told, plan),
     }
 }
 
@@ -369,30 +369,9 @@ fn trigger(
     mut plan: Plan<ExecutionStatus>,
 ) -> Plan<ExecutionStatus> {
     // Another replica may have ended this job: what seemed free then must not start now.
-    plan.steps.push(Step::ConfirmUnchanged {
-        target: observed.me.reference(),
-        resource_version: observed.me.resource_version().to_owned(),
-    });
+    plan.steps.push(Step::confirm_unchanged(&observed.me));
     let objects = those.iter().filter_map(|at| side.owned(*at)).take(MAX_STEPS);
     plan.steps.extend(objects.map(|owned| standing::trigger(owned, &report.job, report.now)));
-    waits(report, told, &[side], plan)
-}
-
-/// Nothing to decide before something finishes.
-fn waits(
-    report: Report<'_, ExecutionStatus>,
-    told: Option<ItemCounts>,
-    sides: &[&Side<'_>],
-    mut plan: Plan<ExecutionStatus>,
-) -> Plan<ExecutionStatus> {
-    let running = sides.iter().flat_map(|side| side.running()).take(MAX_AWAITED);
-    plan.waiting = running
-        .map(|object| Waiting::Object {
-            kind: deploy_item::KIND,
-            key: object.key(),
-            until: "it has finished".to_owned(),
-        })
-        .collect();
     report.goes_on(told, plan)
 }
 
@@ -433,7 +412,7 @@ fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Exec
     }
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         Next::Done => gone(observed),
-        Next::Wait => waits(report, told, &[&side], plan),
+        Next::Wait => report.goes_on(told, plan),
         Next::Trigger(those) => trigger(observed, report, told, &side, &those, plan),
         Next::Failed(those) => {
             let message = standing::told(&side, &those);
@@ -452,7 +431,7 @@ fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Exec
 /// Nothing is left, as far as one can see; the server is asked whether that is so.
 fn gone(observed: &Observed) -> Plan<ExecutionStatus> {
     Plan::step(none_left(observed))
-        .then(Step::RemoveFinalizer(FINALIZER.to_owned()))
+        .then(Step::remove_finalizer(FINALIZER))
         .note(Note::normal(Reason::Uninstalled, format!("Execution {} is gone", observed.me.key())))
 }
 
@@ -473,31 +452,21 @@ fn interrupt(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<E
 }
 
 fn none_left(observed: &Observed) -> Step {
-    Step::ConfirmNone {
+    Step::Confirm(Precondition::NoneLabelled {
         kind: deploy_item::KIND,
         namespace: observed.me.namespace().map(str::to_owned),
         label: labels::MANAGED_BY,
         value: names::label_value(observed.me.name()),
-    }
+    })
 }
 
 fn remove(object: &Arc<Object>) -> Step {
-    Step::Delete {
-        target: object.reference(),
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete(object)
 }
 
 /// Only to the version that was seen: what a deployer writes at the same time is never overwritten.
 fn patch_item(object: &Arc<Object>, patch: Value, part: Part) -> Step {
-    Step::Patch {
-        target: object.reference(),
-        resource_version: Some(object.resource_version().to_owned()),
-        patch,
-        part,
-    }
+    Step::patch_unchanged(object, patch).in_part(part)
 }
 
 /// The status of an item with changes, as a step; `None` when nothing changes.

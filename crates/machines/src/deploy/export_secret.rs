@@ -10,7 +10,7 @@ use pawl_api::meta::names;
 use serde_json::{Value, json};
 
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Adopt, Step};
 use crate::yaml;
 
 /// The Secret of an object's exports; `word` tells it from others of the same object.
@@ -42,11 +42,6 @@ pub(super) fn write(me: &Object, key: &Key, there: Option<&Arc<Object>>, text: &
             adopt: Adopt::ControlledBy(me.uid().to_owned()),
         }),
         Some(secret) if secret.raw().get("data") == Some(&data) => None,
-        Some(secret) => Some(Step::Patch {
-            target: secret.reference(),
-            resource_version: Some(secret.resource_version().to_owned()),
-            patch: json!({"data": data}),
-            part: Part::Main,
-        }),
+        Some(secret) => Some(Step::patch_unchanged(secret, json!({"data": data}))),
     }
 }

@@ -39,7 +39,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
-use crate::plan::{Note, Part, Plan, Refusal, Step, Waiting};
+use crate::plan::{Note, Part, Plan, Precondition, Refusal, Step};
 use crate::view::{Input, View};
 
 use exports::Exported;
@@ -47,9 +47,6 @@ use family::{Family, Member, Side, give_job, listed, patch};
 use making::remove;
 use scope::Imported;
 use siblings::{Beside, Importer};
-
-/// How many awaited objects are named.
-const MAX_AWAITED: usize = 5;
 
 /// Runs Installations.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +151,7 @@ impl Machine for Installations {
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<InstallationStatus> {
         match lifecycle::of(&observed.me, FINALIZER) {
-            Lifecycle::Add => Plan::step(Step::AddFinalizer(FINALIZER.to_owned())),
+            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
             Lifecycle::Run | Lifecycle::CleanUp => run(observed, now),
             Lifecycle::Nothing => Plan::rest(),
         }
@@ -235,10 +232,8 @@ fn init(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
         return report.fails("Init", Reason::DependencyCycle, message);
     }
     if !observed.beside.at_work.is_empty() {
-        let those = observed.beside.at_work.iter().take(MAX_AWAITED);
-        let until = || "its job is finished: it exports what is imported here".to_owned();
-        let waiting = those.map(|key| Waiting::Object { kind: KIND, key: key.clone(), until: until() });
-        return Plan { waiting: waiting.collect(), ..Plan::rest() };
+        // They export what is imported here: their job comes first.
+        return Plan::rest();
     }
     let wanted = match making::render(observed) {
         Ok(wanted) => wanted,
@@ -293,7 +288,7 @@ fn clean_up(observed: &Observed, report: Told<'_>, leaving: &[&Member]) -> Plan<
             let (_, message) = side.told(&those);
             report.fails("CleanupOrphaned", Reason::OrphanDeleteFailed, message)
         }
-        Next::Wait | Next::Done => waits(&side, "it is gone"),
+        Next::Wait | Next::Done => Plan::rest(),
     }
 }
 
@@ -327,7 +322,7 @@ fn progress(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
             };
             report.moves(InstallationPhase::Completing, Reason::Completed, message)
         }
-        Next::Wait => waits(&side, "its job is finished"),
+        Next::Wait => Plan::rest(),
         Next::Trigger(those) => trigger(observed, &report, &side, &those),
         Next::Failed(those) => {
             let (reason, message) = side.told(&those);
@@ -349,23 +344,15 @@ fn trigger(
     side: &Side<'_>,
     those: &[usize],
 ) -> Plan<InstallationStatus> {
-    let mut plan = waits(side, "its job is finished");
+    let mut plan = Plan::rest();
     // Another replica may have ended this job: what seemed free then must not start now. An Execution alone is the
     // first thing that a job starts.
     if side.standing.len() > 1 {
-        plan.steps.push(Step::ConfirmUnchanged {
-            target: observed.me.reference(),
-            resource_version: observed.me.resource_version().to_owned(),
-        });
+        plan.steps.push(Step::confirm_unchanged(&observed.me));
     }
     let members = those.iter().filter_map(|at| side.get(*at));
     plan.steps.extend(members.map(|member| give_job(&member.object, &report.job)));
     plan
-}
-
-fn waits(side: &Side<'_>, until: &str) -> Plan<InstallationStatus> {
-    let waiting = side.running().take(MAX_AWAITED).map(|member| member.awaited(until));
-    Plan { waiting: waiting.collect(), ..Plan::rest() }
 }
 
 /// What was exported becomes objects that others may import.
@@ -378,7 +365,7 @@ fn complete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
         Err((reason, message)) => {
             let mut plan = report.fails("Completing", reason, message);
             // A cache that has not seen it yet is no proof that it is missing.
-            plan.steps.extend(observed.exported.absent.clone().map(Step::ConfirmGone));
+            plan.steps.extend(observed.exported.absent.clone().map(Step::confirm_gone));
             return plan;
         }
     };
@@ -416,10 +403,7 @@ fn init_delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus
 /// Refused, visibly, while somebody imports what is exported here. It goes on by itself when they are gone: a namespace
 /// that is deleted as a whole asks nobody to try again (I5).
 fn held_by_importers(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
-    let until = || "it is gone: it imports what is exported here".to_owned();
-    let those = observed.importers.iter().take(MAX_AWAITED);
-    let waiting = those.map(|one| Waiting::Object { kind: KIND, key: one.key.clone(), until: until() });
-    let plan = Plan { waiting: waiting.collect(), ..Plan::rest() };
+    let plan = Plan::rest();
     let staying = observed.importers.iter().filter(|importer| !importer.is_deleting);
     let staying: Vec<&str> = staying.map(|importer| importer.key.name.as_str()).collect();
     if staying.is_empty() {
@@ -445,7 +429,7 @@ fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
     let side = Side::leaving(observed, observed.family.members(), &report.job);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         Next::Done => gone(observed),
-        Next::Wait => waits(&side, "it is gone"),
+        Next::Wait => Plan::rest(),
         Next::Trigger(those) => trigger(observed, &report, &side, &those),
         Next::Failed(those) => {
             let (reason, message) = side.told(&those);
@@ -465,14 +449,14 @@ fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
 /// Nothing is left, as far as one can see; the server is asked whether that is so.
 fn gone(observed: &Observed) -> Plan<InstallationStatus> {
     let execution = Reference { kind: execution::KIND, key: observed.me.key(), uid: String::new() };
-    Plan::step(Step::ConfirmGone(execution))
-        .then(Step::ConfirmNone {
+    Plan::step(Step::confirm_gone(execution))
+        .then(Step::Confirm(Precondition::NoneLabelled {
             kind: KIND,
             namespace: observed.me.namespace().map(str::to_owned),
             label: labels::ENCOMPASSED_BY,
             value: names::label_value(observed.me.name()),
-        })
-        .then(Step::RemoveFinalizer(FINALIZER.to_owned()))
+        }))
+        .then(Step::remove_finalizer(FINALIZER))
         .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", observed.me.key())))
 }
 
@@ -507,8 +491,7 @@ fn interrupt(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> 
         return report.fails("Interrupt", Reason::Interrupted, message);
     }
     let steps = running.iter().filter_map(|member| member.interrupt(&report.job)).collect();
-    let waiting = running.iter().take(MAX_AWAITED).map(|member| member.awaited("it has given up")).collect();
-    Plan { steps, waiting, ..Plan::rest() }
+    Plan { steps, ..Plan::rest() }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Part, Step};
+use crate::plan::{Note, Step};
 use crate::view::{View, group_of};
 
 /// The space of our job IDs among all UUIDs: any fixed one would do.
@@ -116,7 +116,7 @@ pub fn begin(
         Parent::Absent(_) if !me.is_deleting() => Begin::Rest,
         Parent::None | Parent::Absent(_) => {
             let confirm = match parent {
-                Parent::Absent(parent) => vec![Step::ConfirmGone(parent.clone())],
+                Parent::Absent(parent) => vec![Step::confirm_gone(parent.clone())],
                 Parent::None | Parent::There => vec![],
             };
             match start {
@@ -169,12 +169,7 @@ pub fn is_interrupted(me: &Object, jobs: Jobs<'_>) -> bool {
 
 /// Changes annotations of the object itself, if it is still as it was seen.
 pub fn annotate(me: &Arc<Object>, changes: &Value) -> Step {
-    Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": {"annotations": changes}}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(me, json!({"metadata": {"annotations": changes}}))
 }
 
 /// The ID of the job after the last one.

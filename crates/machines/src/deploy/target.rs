@@ -14,6 +14,7 @@ use pawl_api::deploy::{Target, target, types};
 use pawl_api::meta::{Kind, names};
 use serde_json::Value;
 
+use crate::external::Request;
 use crate::object::{Key, Object, Reference};
 use crate::plan::Step;
 use crate::view::View;
@@ -140,9 +141,11 @@ impl Cluster {
     }
 }
 
-impl Call {
-    /// Whether it may change something.
-    pub fn is_write(&self) -> bool {
+impl Request for Call {
+    type Reply = Reply;
+    const SYSTEM: &'static str = "cluster";
+
+    fn is_write(&self) -> bool {
         match self.ask {
             Ask::Carry(_) => true,
             Ask::Kinds(_) | Ask::Read(_) => false,

@@ -35,11 +35,11 @@ use super::github::Account;
 use super::trust::{self, Trust};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
+use crate::external::Answers;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::outside::Answers;
-use crate::plan::{Note, Plan, Propagation, Refusal, Step, Waiting};
+use crate::plan::{Note, Plan, Refusal, Step};
 use crate::view::{Input, Served, View};
 
 /// How long a deleted Branch tries to tell GitHub that its check is over (I5): a few retries of one call.
@@ -185,7 +185,7 @@ impl Machine for Branches {
             return Plan::rest();
         }
         match lifecycle::of(&observed.me, finalizers::BRANCH) {
-            Lifecycle::Add => Plan::step(Step::AddFinalizer(finalizers::BRANCH.to_owned())),
+            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::BRANCH)),
             Lifecycle::Run => run(observed, now),
             Lifecycle::CleanUp => clean_up(observed, now),
             Lifecycle::Nothing => Plan::rest(),
@@ -319,7 +319,7 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
 
 /// The seed's rule: a Branch without its Repository has no purpose. A cache is no proof that there is none.
 fn without_repository(observed: &Observed, gone: &Reference) -> Plan<BranchStatus> {
-    Plan::step(Step::ConfirmGone(gone.clone()))
+    Plan::step(Step::confirm_gone(gone.clone()))
         .then(delete_me(&observed.me))
         .note(Note::warning(Reason::RepositoryNotFound, "Repository not found for branch; deleting branch"))
 }
@@ -363,11 +363,7 @@ fn end_of_commit(known: &Known<'_>, plan: Plan<BranchStatus>) -> Plan<BranchStat
         return plan;
     }
     if !known.may_go() {
-        return plan.waiting(Waiting::Object {
-            kind: repository::KIND,
-            key: Key::new(observed.me.namespace(), &repository_name(observed)),
-            until: "its cursor has passed this commit".to_owned(),
-        });
+        return plan;
     }
     plan.then(delete_me(&observed.me))
         .note(Note::normal(Reason::BranchDeleted, "Deleted Branch after all workflows completed"))
@@ -404,15 +400,13 @@ fn may_finish(observed: &Observed, workflow: &Workflow) -> bool {
 
 /// The Workflows first, then the check, then the finalizer; whatever is gone already holds up nothing (I5).
 fn clean_up(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
-    let release = || Step::RemoveFinalizer(finalizers::BRANCH.to_owned());
+    let release = || Step::remove_finalizer(finalizers::BRANCH);
     if !observed.units.is_empty() {
         let mut plan = Plan::rest();
         for Unit { object, .. } in &observed.units {
             if !object.is_deleting() {
                 plan.steps.push(delete(object));
             }
-            let until = "it is gone".to_owned();
-            plan.waiting.push(Waiting::Object { kind: workflow::KIND, key: object.key(), until });
         }
         if !plan.steps.is_empty() {
             let message = "Waiting for workflows to finish before deleting branch";
@@ -438,33 +432,18 @@ fn is_over(workflow: &Workflow) -> bool {
 }
 
 fn delete(object: &Object) -> Step {
-    Step::Delete {
-        target: object.reference(),
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete(object)
 }
 
 /// Only as it was seen: somebody may have moved it on meanwhile.
 fn delete_me(me: &Object) -> Step {
-    Step::Delete {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete_unchanged(me)
 }
 
 /// Tells one completion of a commit from the next, after a re-run.
 fn attempts_key(observed: &Observed) -> String {
     let attempts: i64 = observed.current().map(|(_, workflow)| i64::from(workflow.spec.attempt)).sum();
     format!("{}/{attempts}", observed.spec().sha)
-}
-
-fn repository_name(observed: &Observed) -> String {
-    let owner = observed.me.owners().iter().find(|owner| owner.kind == repository::KIND.kind);
-    owner.map(|owner| owner.name.clone()).unwrap_or_default()
 }
 
 fn home(view: &dyn View, me: &Object) -> Home {

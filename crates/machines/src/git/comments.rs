@@ -17,8 +17,8 @@ use pawl_api::git::{RepositoryStatus, annotations};
 
 use super::github::{Account, Ask, Call, Comment, Permission, Reply};
 use super::trust;
+use crate::external::Answers;
 use crate::failure::Category;
-use crate::outside::{self, Answers};
 
 /// Who wrote how many of these in one look does not matter; this many are obeyed, the rest in the next look.
 const MAX_AT_ONCE: usize = 100;
@@ -54,7 +54,7 @@ pub struct Head<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     /// To be asked before anything is done.
-    pub asks: Vec<outside::Call>,
+    pub asks: Vec<Call>,
     /// Annotations by the name of the Branch.
     pub annotations: BTreeMap<String, BTreeMap<&'static str, String>>,
     /// What was obeyed or not, for people.
@@ -152,11 +152,7 @@ fn one(
     match answers.get(&permission) {
         None => return outcome.asks.push(permission),
         Some(Ok(reply)) => {
-            let may_write = matches!(
-                &**reply,
-                outside::Reply::GitHub(Reply::Permission(Permission::Write | Permission::Admin))
-            );
-            if !may_write {
+            if !matches!(reply, Reply::Permission(Permission::Write | Permission::Admin)) {
                 return ignored(comment, command, "needs write permission", outcome);
             }
         }

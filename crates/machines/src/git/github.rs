@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::external::Request;
 use crate::failure::{Category, Failure};
 use crate::object::Key;
-use crate::outside::{self, Answers};
 
 /// On whose behalf: which repository, on which GitHub, with which credentials.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -370,25 +370,22 @@ impl std::fmt::Display for Call {
 }
 
 impl Call {
-    #[expect(
-        clippy::new_ret_no_self,
-        reason = "whoever makes one hands it to the loop, which knows calls of any port"
-    )]
-    pub fn new(account: &Arc<Account>, ask: Ask) -> outside::Call {
-        outside::Call::GitHub(Self { account: Arc::clone(account), ask })
+    pub fn new(account: &Arc<Account>, ask: Ask) -> Self {
+        Self { account: Arc::clone(account), ask }
     }
 }
 
-/// What GitHub said to a call in this look; `None`: it was not asked yet.
-pub fn heard<'a>(answers: &'a Answers, call: &outside::Call) -> Option<Result<&'a Reply, Failure>> {
-    Some(match answers.get(call)? {
-        Ok(reply) => reply.github().ok_or_else(|| mismatched(call)),
-        Err(failure) => Err(failure.clone()),
-    })
+impl Request for Call {
+    type Reply = Reply;
+    const SYSTEM: &'static str = "github";
+
+    fn is_write(&self) -> bool {
+        self.ask.is_write()
+    }
 }
 
 /// What a port that answers something else than was asked amounts to: a defect, and never a panic.
-pub fn mismatched(call: &outside::Call) -> Failure {
+pub fn mismatched(call: &Call) -> Failure {
     Failure {
         attempt: call.to_string(),
         category: Category::Permanent,

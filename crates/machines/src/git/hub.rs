@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::github::{
-    Access, Ask, BranchHead, ChangedFile, CheckRun, CheckRunRef, Comment, CommitInfo, CommitInfoBrief,
+    Access, Ask, BranchHead, Call, ChangedFile, CheckRun, CheckRunRef, Comment, CommitInfo, CommitInfoBrief,
     CommitStatus, Commits, Files, Identity, Permission, PullRequest, RateLimit, Relation, Reply,
 };
+use crate::external;
 use crate::failure::{Category, Failure};
-use crate::outside;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
@@ -48,10 +48,10 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut Hub) -> T) -> T {
     HUB.with_borrow_mut(act)
 }
 
-/// What a cluster's `outside` is.
-pub(crate) fn answer(call: &outside::Call) -> Result<outside::Reply, Failure> {
-    let outside::Call::GitHub(call) = call else { panic!("nobody asks for {call}") };
-    with(|hub| hub.answer(&call.to_string(), &call.ask)).map(outside::Reply::GitHub)
+/// Answers the external calls of a test's cluster.
+pub(crate) fn answer(call: &external::Call) -> Result<external::Reply, Failure> {
+    let Some(call) = call.request::<Call>() else { panic!("not a call to GitHub: {call}") };
+    with(|hub| hub.answer(&call.to_string(), &call.ask)).map(external::Reply::new::<Call>)
 }
 
 /// A SHA that begins with these digits.

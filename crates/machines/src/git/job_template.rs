@@ -1,21 +1,18 @@
 //! Which Job does a Workflow run? The template's, hardened, told what it is about, and never more powerful than its
 //! namespace allows.
 //!
-//! The Job is built as JSON, so that fields this version does not know reach the API server as they were written. It is
-//! made suspended and says so (`pawl.dev/held`): it runs once its UID stands in its Workflow's status.
+//! The Job is built as JSON, so that fields this version does not know reach the API server as they were written.
 
 use std::collections::BTreeSet;
 
-use pawl_api::git::workflow::{CHECK_RUN, HELD, HELD_FOR, WORKSPACE_VOLUME, parameters};
+use pawl_api::git::workflow::{CHECK_RUN, HELD_FOR, WORKSPACE_VOLUME, parameters};
 use pawl_api::git::workflow_template::{DEFAULT_MOUNT_PATH, Job};
 use pawl_api::git::{BranchSpec, WorkflowSpec, labels};
 use pawl_api::meta::names;
 use serde_json::{Map, Value, json};
 
+use crate::hardening::{Hardening, default, is_true, object};
 use crate::object::Object;
-
-/// Who a container runs as unless the template says otherwise; also who a workspace belongs to.
-const USER: i64 = 1000;
 
 /// Why there is no Job to be made of a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +69,6 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     default(&mut spec, "backoffLimit", json!(0));
     // A Pod that is on its way out may still act on the target: its replacement waits until it has ended.
     default(&mut spec, "podReplacementPolicy", json!("Failed"));
-    let suspend = is_true(&spec, "suspend");
-    hold(&mut spec);
     let labels = job_labels(&from);
     let template = object(&mut spec, "template");
     let pod_labels = object(object(template, "metadata"), "labels");
@@ -85,35 +80,18 @@ pub fn build(from: Ingredients<'_>) -> Result<Value, BuildError> {
     let env = environment(&from);
     let mount = workspace(&from, pod);
     for container in containers(pod) {
-        harden_container(container);
+        Hardening::USER_IMAGE.apply_to_container(container);
         inject(container, &env, mount.as_ref());
     }
     let (name, namespace) = (from.workflow.name(), from.workflow.namespace());
     let owner = from.workflow.controller_reference();
-    let check_run = from.check_run.map(|id| (CHECK_RUN, id.to_string()));
-    let annotations: Map<String, Value> = [(HELD, suspend.to_string())]
-        .into_iter()
-        .chain(check_run)
-        .map(|(key, value)| (key.to_owned(), value.into()))
-        .collect();
+    let check_run = from.check_run.map(|id| (CHECK_RUN.to_owned(), id.to_string().into()));
+    let annotations: Map<String, Value> = check_run.into_iter().collect();
     let held_for = from.repository_uid.map(|uid| (HELD_FOR.to_owned(), uid.into()));
     let labels: Map<String, Value> = labels.into_iter().chain(held_for).collect();
     let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "annotations": annotations,
         "ownerReferences": [owner]});
     Ok(json!({"metadata": metadata, "spec": spec}))
-}
-
-fn hold(spec: &mut Value) {
-    if let Some(spec) = spec.as_object_mut() {
-        spec.insert("suspend".to_owned(), json!(true));
-    }
-}
-
-/// The patch that lets a held Job go; `None` when it was let go before, whatever people did to it since.
-pub fn release(job: &Object) -> Option<Value> {
-    let suspend = job.annotation(HELD)? == "true";
-    let metadata = json!({"annotations": {HELD: null}, "labels": {HELD_FOR: null}});
-    Some(json!({"metadata": metadata, "spec": {"suspend": suspend}}))
 }
 
 /// The names of the Secrets whose values the containers of a Job can see, and therefore print. What only pulls images
@@ -182,7 +160,7 @@ fn workspace(from: &Ingredients<'_>, pod: &mut Value) -> Option<Value> {
     let path = from.spec.parameter(parameters::WORKSPACE_MOUNT_PATH).unwrap_or(DEFAULT_MOUNT_PATH);
     let volume = json!({"name": WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim}});
     replace_named(pod, "volumes", &volume);
-    default(object(pod, "securityContext"), "fsGroup", json!(USER));
+    default(object(pod, "securityContext"), "fsGroup", json!(Hardening::USER_IMAGE.user));
     Some(json!({"name": WORKSPACE_VOLUME, "mountPath": path}))
 }
 
@@ -194,13 +172,7 @@ fn harden_pod(pod: &mut Value, branch: &BranchSpec) {
         pod["automountServiceAccountToken"] = json!(false);
         drop_token_sources(pod);
     }
-    let context = object(pod, "securityContext");
-    default(context, "runAsNonRoot", json!(true));
-    default(context, "runAsUser", json!(USER));
-    let seccomp = object(context, "seccompProfile");
-    if seccomp.get("type").and_then(Value::as_str).is_none_or(str::is_empty) {
-        seccomp["type"] = json!("RuntimeDefault");
-    }
+    Hardening::USER_IMAGE.apply_to_pod(pod);
 }
 
 /// A projected volume is another way to a ServiceAccount's token.
@@ -211,23 +183,6 @@ fn drop_token_sources(pod: &mut Value) {
             sources.retain(|source| source.get("serviceAccountToken").is_none_or(Value::is_null));
         }
     }
-}
-
-fn harden_container(container: &mut Value) {
-    let context = object(container, "securityContext");
-    // The API server refuses a container that is privileged and must not become so.
-    if !is_true(context, "privileged") && !adds_sys_admin(context) {
-        default(context, "allowPrivilegeEscalation", json!(false));
-    }
-    let capabilities = object(context, "capabilities");
-    if capabilities.get("drop").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        capabilities["drop"] = json!(["ALL"]);
-    }
-}
-
-fn adds_sys_admin(context: &Value) -> bool {
-    let added = context.pointer("/capabilities/add").and_then(Value::as_array);
-    added.into_iter().flatten().any(|added| *added == "SYS_ADMIN" || *added == "CAP_SYS_ADMIN")
 }
 
 /// Ours first, so that the template's may refer to them; same-named ones of the template are dropped, so that ours win.
@@ -282,28 +237,6 @@ fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
 
 fn list<'a>(holder: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     holder.get(field).and_then(Value::as_array).into_iter().flatten()
-}
-
-fn is_true(holder: &Value, field: &str) -> bool {
-    holder.get(field) == Some(&Value::Bool(true))
-}
-
-/// The object under `key`, made where there is none.
-fn object<'a>(holder: &'a mut Value, key: &str) -> &'a mut Value {
-    if !holder.is_object() {
-        *holder = json!({});
-    }
-    let child = &mut holder[key];
-    if !child.is_object() {
-        *child = json!({});
-    }
-    child
-}
-
-fn default(holder: &mut Value, key: &str, value: Value) {
-    if holder.get(key).is_none_or(Value::is_null) {
-        holder[key] = value;
-    }
 }
 
 /// Puts an item into a list in place of one of the same name.
@@ -376,28 +309,6 @@ mod tests {
             assert_eq!(holder["labels"]["terrakojo.io/repo-name"], "My_Repo");
             assert_eq!(holder["labels"]["terrakojo.io/sha"], "a".repeat(40));
         }
-    }
-
-    #[test]
-    fn it_is_made_held_and_let_go_as_the_template_says() {
-        for (job, suspend) in [(PLAIN.to_owned(), false), (PLAIN.replacen('{', "{suspend: true, ", 1), true)]
-        {
-            let built = check(&job, "{}", false).unwrap();
-            assert_eq!(built["spec"]["suspend"], true);
-            assert_eq!(built["metadata"]["annotations"][CHECK_RUN], "7");
-            let made = Object::new(crate::cluster::job::JOB, built).unwrap();
-            let patch = release(&made).unwrap();
-            assert_eq!(
-                (&patch["spec"]["suspend"], &patch["metadata"]["annotations"][HELD]),
-                (&json!(suspend), &json!(null))
-            );
-        }
-        let theirs = json!({"metadata": {"name": "j"}, "spec": {"suspend": true}});
-        assert_eq!(
-            release(&Object::new(crate::cluster::job::JOB, theirs).unwrap()),
-            None,
-            "a person suspended it"
-        );
     }
 
     #[test]

@@ -27,11 +27,11 @@ use super::account::{self, NoAccount};
 use super::github::{Account, Ask, Call};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
+use crate::external::Answers;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::outside::Answers;
-use crate::plan::{Note, Part, Plan, Propagation, Refusal, Step, Waiting};
+use crate::plan::{Note, Plan, Refusal, Step};
 use crate::view::{Input, View};
 use schedule::Due;
 
@@ -255,20 +255,10 @@ fn collect_checks(observed: &Observed, status: &mut RepositoryStatus) {
 /// The Branches first; each has its own way to end (I5), so this waits for nothing outside.
 fn clean_up(observed: &Observed) -> Plan<RepositoryStatus> {
     if observed.branches.is_empty() {
-        return Plan::step(Step::RemoveFinalizer(finalizers::REPOSITORY.to_owned()));
+        return Plan::step(Step::remove_finalizer(finalizers::REPOSITORY));
     }
-    let mut plan = Plan::rest();
-    for Followed { object, .. } in observed.branches.values() {
-        if !object.is_deleting() {
-            plan.steps.push(delete(object));
-        }
-        plan.waiting.push(Waiting::Object {
-            kind: branch::KIND,
-            key: object.key(),
-            until: "it is gone".to_owned(),
-        });
-    }
-    plan
+    let staying = observed.branches.values().filter(|branch| !branch.object.is_deleting());
+    Plan { steps: staying.map(|branch| delete(&branch.object)).collect(), ..Plan::rest() }
 }
 
 /// Finalizer and labels, in one write.
@@ -280,12 +270,7 @@ fn introduce(observed: &Observed) -> Step {
     }
     let labels: Map<String, Value> =
         wanted_labels(observed).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
-    Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": {"finalizers": finalizers, "labels": labels}}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(me, json!({"metadata": {"finalizers": finalizers, "labels": labels}}))
 }
 
 fn wanted_labels(observed: &Observed) -> [(&'static str, String); 3] {
@@ -298,12 +283,7 @@ fn wanted_labels(observed: &Observed) -> [(&'static str, String); 3] {
 }
 
 fn delete(object: &Object) -> Step {
-    Step::Delete {
-        target: object.reference(),
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete(object)
 }
 
 /// What this Repository's aggregate check is called: an older one for the same repository keeps the plain name.

@@ -20,32 +20,33 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::git::workflow::{HELD, HELD_FOR, JobRef, TEMPLATE_FOUND, WAITS_FOR};
+use pawl_api::git::workflow::{HELD_FOR, TEMPLATE_FOUND, WAITS_FOR};
 use pawl_api::git::{Branch, Workflow, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
 use pawl_api::git::{annotations, finalizers, labels};
 use pawl_api::git::{branch, repository, workflow, workflow_template};
 use pawl_api::meta::phase::Table;
-use pawl_api::meta::{Gate, GateName, Kind, Phase, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Kind, Phase, Reason, Target, condition};
 use pawl_api::pawl::SYSTEM_NAMESPACE;
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
+use pawl_api::pawl::labels::ALLOW_PRIVILEGED;
 
 use super::Guards;
 use super::account;
 use super::github::Account;
-use super::job_template;
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
+use crate::external::Answers;
 use crate::failure::Failure;
 use crate::freeze::{self, Selecting};
+use crate::held_run::{self, HeldRun, RunState, is_held};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, Turn, UNIT};
+use crate::lock::{LEASE, LockResult, Locks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::outside::Answers;
-use crate::plan::{Note, Part, Plan, Propagation, Step};
+use crate::plan::{Adopt, Note, Plan, Step};
 use crate::view::{Input, View};
 
 mod ahead;
@@ -62,11 +63,8 @@ mod wakes;
 pub(super) use ahead::UNFINISHED;
 
 use ahead::Ahead;
-use locking::Locks;
+use locking::Places;
 use report::Report;
-
-/// A namespace with this label may run Pods that are as good as root on their node.
-pub const ALLOW_PRIVILEGED: &str = "pawl.dev/allow-privileged";
 
 /// How long a container may fail to start before the run fails: longer than a registry's hiccup.
 const START_LIMIT: Duration = Duration::from_mins(10);
@@ -107,13 +105,16 @@ pub struct Observed {
     repository: Option<Arc<Object>>,
     /// On whose behalf GitHub is told; `None` where no Repository stands behind the Branch.
     account: Option<Result<Arc<Account>, String>>,
-    /// The Job of the Workflow's name, whoever made it.
-    job: Option<(Arc<Object>, Arc<Followed>)>,
+    /// Its Job, of its own name.
+    job: HeldRun,
     pods: Vec<Arc<Object>>,
     allow_privileged: bool,
     /// Why the API server does not want the Job.
     refused: Option<Failure>,
     locks: Locks,
+    /// What is wrong with one of its targets.
+    target_problem: Option<String>,
+    places: Places,
     /// The Freezes that select it, until its Job is recorded.
     freezes: Selecting,
     ahead: Ahead,
@@ -183,34 +184,36 @@ impl Machine for Workflows {
             // Its Branch is gone; the label still leads to whoever was to be told.
             None => me.label(labels::REPO_UID).and_then(|uid| view.by_uid(&repository::KIND, uid)),
         };
-        let job = view.get(&JOB, &me.key()).and_then(|job| Some((Arc::clone(&job), job.parse().ok()?)));
-        let pods = job.as_ref().map(|(job, _)| view.owned(&POD, job.uid())).unwrap_or_default();
+        let found = view.get(&JOB, &me.key());
+        let pods = found.as_ref().map(|job| view.owned(&POD, job.uid())).unwrap_or_default();
         let home = view.get(&NAMESPACE, &Key::new(None, me.namespace().unwrap_or_default()));
         let branch_spec = branch.typed().map(|branch| &branch.spec);
-        let mut locks = Locks::observe(
-            view,
-            &self.system_namespace,
-            &me,
-            spec,
-            branch_spec,
-            template.object().map(AsRef::as_ref),
-            repository.as_ref(),
-        );
+        let targets = branch_spec.map_or(Ok(vec![]), |branch| {
+            locking::targets(&me, spec, branch, template.object().map(AsRef::as_ref), repository.as_ref())
+        });
+        let known = targets.clone().unwrap_or_default();
+        let locks = Locks::observe(view, &self.system_namespace, &me, known);
         let starting = !me.is_deleting() && ahead::has_not_started(workflow);
-        let waits = starting || job.as_ref().is_some_and(|(job, _)| is_held(job));
-        if let Some(repository) = repository.as_ref().filter(|_| waits) {
-            locks.count(view, &me, repository.uid());
-        }
+        let waits = starting || found.as_ref().is_some_and(|job| is_held(job));
+        let places = repository
+            .as_ref()
+            .filter(|_| waits)
+            .map(|repository| Places::count(view, &me, locks.held(), repository.uid()));
+        let places = places.unwrap_or_default();
         let before = branch.object().filter(|_| starting).map(|object| {
             let template = template.typed().map(AsRef::as_ref);
-            Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), locks.others)
+            Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), places.others)
         });
         let freezes = if starting {
             Selecting::observe(view, &me, Door::Git, locks.targets())
         } else {
             Selecting::default()
         };
+        let recorded = workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
+        let recorded = recorded.map(|job| job.uid.clone()).filter(|uid| !uid.is_empty());
+        let owner = Adopt::ControlledBy(me.uid().to_owned());
         Observed {
+            job: HeldRun::new(JOB, me.key(), owner, found, recorded),
             freezes,
             shares_its_name: starting && shares_its_name(view, &me, template.typed()),
             account: repository
@@ -226,8 +229,9 @@ impl Machine for Workflows {
             branch,
             template,
             repository,
-            job,
             pods,
+            target_problem: targets.err(),
+            places,
             locks,
             me,
         }
@@ -236,7 +240,7 @@ impl Machine for Workflows {
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
         let report = Report::of(observed, now);
         match lifecycle::of(&observed.me, finalizers::WORKFLOW) {
-            Lifecycle::Add => Plan::step(Step::AddFinalizer(finalizers::WORKFLOW.to_owned())),
+            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::WORKFLOW)),
             Lifecycle::Run => self.run(observed, report, now),
             Lifecycle::CleanUp => ending::clean_up(observed, report, now),
             Lifecycle::Nothing => Plan::rest(),
@@ -252,75 +256,80 @@ impl Workflows {
         if report.is_over() && observed.guards.terminal_check {
             return ending::finished(observed, report);
         }
-        let going = observed.job.as_ref().is_none_or(|(_, job)| !job.is_finished());
+        let going = observed.job.found().is_none_or(|job| !held_run::is_finished(job));
         if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| going) {
             return ending::cancelled(observed, report, by);
         }
-        let made = report.status.job_ref.clone().filter(|made| !made.uid.is_empty());
-        match (&observed.job, made) {
-            (Some((job, _)), _) if !observed.is_ours(job) => {
+        match observed.job.state() {
+            RunState::Absent => starting::start(observed, report, now),
+            RunState::Foreign(job) => {
                 // Whether the template is there no longer matters, and nobody will look again.
                 condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
                 let message = not_ours(observed);
                 still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message), job)
             }
-            (Some((job, _)), Some(made)) if made.uid != job.uid() => another(report, job, &made),
-            (Some((job, _)), made) if is_held(job) && !job.is_deleting() => {
-                self.let_go(observed, report, job, made.is_some(), now)
+            RunState::Vanished => vanished(observed, report),
+            RunState::Late(job) => Plan::steps(HeldRun::delete_late(job)),
+            RunState::Unrecorded(job) if is_held(job) && !job.is_deleting() => {
+                record(observed, report, job, now)
             }
-            (Some((object, job)), _) => follow(observed, report, object, job, now),
-            (None, Some(made)) => vanished(observed, report, made),
-            (None, None) => starting::start(observed, report, &self.system_namespace, now),
-        }
-    }
-
-    /// A Job that was made and does not run yet: first its UID is recorded, by compare and swap; then it may run, while
-    /// the targets are its Workflow's and name it, and the Workflow has one of the Repository's places.
-    fn let_go(
-        &self,
-        observed: &Observed,
-        mut report: Report<'_>,
-        job: &Arc<Object>,
-        recorded: bool,
-        now: Timestamp,
-    ) -> Plan<WorkflowStatus> {
-        report.template_found();
-        let locks = &observed.locks;
-        let ahead = if locks.holds_some() { locks.others_before } else { locks.others_running };
-        let full = observed.ahead.limit.filter(|limit| ahead >= *limit);
-        let turn = locks.turn(observed, &self.system_namespace, now);
-        if !recorded {
-            report.made(job);
-            condition::remove(&mut report.status.conditions, TARGET_LOCKED);
-            condition::remove(&mut report.status.conditions, FROZEN);
-            let mut plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
-            // One write less to wait for: what is not free now is waited for once the UID stands.
-            if let (Turn::Take(steps), None) = (turn, full) {
-                plan.steps = steps;
-            }
-            return gates_passed(observed, plan, now);
-        }
-        if let Some(limit) = full {
-            return starting::queued(observed, report, limit);
-        }
-        let go = job_template::release(job).map(|patch| Step::Patch {
-            target: job.reference(),
-            resource_version: None,
-            patch,
-            part: Part::Main,
-        });
-        match turn {
-            Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
-            // Whose place it is, the order of the locks decides: so it is looked at once they are seen.
-            Turn::Take(steps) => Plan { steps, ..Plan::rest() },
-            Turn::No(taken) => starting::locked(report, *taken),
+            RunState::Held(job) => start_job(observed, report, job, now),
+            RunState::Unrecorded(job) | RunState::Started(job) => follow(observed, report, job, now),
         }
     }
 }
 
+/// The Job was created: its UID is recorded, by compare-and-swap, before it starts.
+fn record(observed: &Observed, mut report: Report<'_>, job: &Object, now: Timestamp) -> Plan<WorkflowStatus> {
+    report.template_found();
+    report.made(job);
+    condition::remove(&mut report.status.conditions, TARGET_LOCKED);
+    condition::remove(&mut report.status.conditions, FROZEN);
+    let mut plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
+    // Locks that are free are acquired in the same plan; others are waited for once the UID is recorded.
+    if let (LockResult::Acquire(steps), None) = (locking::acquire(observed, now), full(observed)) {
+        plan.steps = steps;
+    }
+    gates_passed(observed, plan, now)
+}
+
+/// The Job is recorded: it starts while the locks on the targets name it, and the Workflow has one of the
+/// Repository's places.
+fn start_job(
+    observed: &Observed,
+    mut report: Report<'_>,
+    job: &Object,
+    now: Timestamp,
+) -> Plan<WorkflowStatus> {
+    report.template_found();
+    if let Some(limit) = full(observed) {
+        return starting::queued(observed, report, limit);
+    }
+    match locking::acquire(observed, now) {
+        LockResult::Acquired => Plan::steps(held_run::start(job)),
+        // The order of the locks decides which Workflow has a place: it is read once they are seen.
+        LockResult::Acquire(steps) | LockResult::Reap(steps) => Plan::steps(steps),
+        LockResult::Busy(busy) => starting::locked(report, *busy),
+    }
+}
+
+impl Observed {
+    /// What it acts on, normalized.
+    fn target(&self) -> Option<&Target> {
+        self.locks.targets().first()
+    }
+}
+
+/// The Repository's limit, if other Workflows have all of its places.
+fn full(observed: &Observed) -> Option<usize> {
+    let Places { running, before, .. } = observed.places;
+    let ahead = if observed.locks.held().is_empty() { running } else { before };
+    observed.ahead.limit.filter(|limit| ahead >= *limit)
+}
+
 /// What made the Job had passed these gates, whether or not a status that said so was lost.
 fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>, now: Timestamp) -> Plan<WorkflowStatus> {
-    let target = observed.locks.target().map(ToString::to_string).unwrap_or_default();
+    let target = observed.target().map(ToString::to_string).unwrap_or_default();
     let mut plan = plan.gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed)));
     plan.gates.extend(observed.freezes.standing(now).passed());
     if !observed.ahead.dependencies.is_empty() {
@@ -333,8 +342,7 @@ fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>, now: Timestamp)
 
 /// An end that follows from an object as it was seen: a cache that lags must not end anything.
 fn still_so(mut plan: Plan<WorkflowStatus>, seen: &Arc<Object>) -> Plan<WorkflowStatus> {
-    let resource_version = seen.resource_version().to_owned();
-    plan.steps.insert(0, Step::ConfirmUnchanged { target: seen.reference(), resource_version });
+    plan.steps.insert(0, Step::confirm_unchanged(seen));
     plan
 }
 
@@ -348,46 +356,27 @@ fn without_branch(observed: &Observed) -> Plan<WorkflowStatus> {
     let branch = Reference { kind: branch::KIND, key, uid: String::new() };
     let note = "Branch not found for Workflow, skipping processing";
     Plan::rest()
-        .then(Step::ConfirmGone(branch))
-        .then(Step::Delete {
-            target: observed.me.reference(),
-            resource_version: None,
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        })
+        .then(Step::confirm_gone(branch))
+        .then(Step::delete(&observed.me))
         .note(Note::warning(Reason::BranchNotFound, note))
 }
 
 /// Its result was never recorded, so nobody knows it: a failure of its own, never a silent second run (I2).
-fn vanished(observed: &Observed, report: Report<'_>, made: JobRef) -> Plan<WorkflowStatus> {
-    let job = Reference { kind: JOB, key: Key::new(observed.me.namespace(), &made.name), uid: made.uid };
-    let message = gone(&job.key);
+fn vanished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowStatus> {
+    let message = format!("Job {} was gone before its result was recorded", observed.me.key());
     let mut plan = report.ends(WorkflowPhase::Failed, Reason::JobVanished, message);
-    plan.steps.insert(0, Step::ConfirmGone(job));
+    plan.steps.insert(0, observed.job.confirm_gone());
     plan
-}
-
-fn gone(job: &Key) -> String {
-    format!("Job {job} was gone before its result was recorded")
-}
-
-/// The Job that was made is gone, and there is another: if it was never let go, it is nobody's.
-fn another(report: Report<'_>, job: &Arc<Object>, made: &JobRef) -> Plan<WorkflowStatus> {
-    if is_held(job) && !job.is_deleting() {
-        return still_so(Plan::step(stop(job)), job);
-    }
-    let message = format!("{} ({} is another)", gone(&job.key()), made.uid);
-    still_so(report.ends(WorkflowPhase::Failed, Reason::JobVanished, message), job)
 }
 
 fn follow(
     observed: &Observed,
     mut report: Report<'_>,
-    object: &Arc<Object>,
-    job: &Followed,
+    object: &Object,
     now: Timestamp,
 ) -> Plan<WorkflowStatus> {
-    let (phase, reason, message) = following::phase_of(job);
+    let Ok(job) = object.parse::<Followed>() else { return Plan::rest() };
+    let (phase, reason, message) = following::phase_of(&job);
     let status = job.status.as_ref();
     // A Job was made from it, whether or not this cache has seen the template, or the status that said so was lost.
     report.template_found();
@@ -403,7 +392,7 @@ fn follow(
         if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && now < *at) {
             return Plan::rest().wake_at(at);
         }
-        if following::has_not_begun(job, &report.status) {
+        if following::has_not_begun(&job, &report.status) {
             return Plan::rest();
         }
         return gates_passed(observed, report.goes_on(phase, reason, message), now);
@@ -419,7 +408,7 @@ fn follow(
         let mut plan = report.ends(WorkflowPhase::Failed, Reason::ContainerCannotStart, problem);
         // What GitHub is told first shows the Pods as they are.
         if plan.asks.is_empty() {
-            plan.steps.push(stop(object));
+            plan.steps.push(held_run::delete(object));
         }
         return gates_passed(observed, plan, now);
     }
@@ -430,21 +419,6 @@ fn follow(
 
 fn looked_at(observed: &Observed) -> String {
     format!("the job of WorkflowTemplate {}", observed.workflow.spec.template)
-}
-
-/// Ends a Job and its Pods: its name is free, and its target at peace, only when they are gone.
-fn stop(job: &Arc<Object>) -> Step {
-    Step::Delete {
-        target: job.reference(),
-        resource_version: None,
-        propagation: Propagation::Foreground,
-        only_if_gone: vec![],
-    }
-}
-
-/// Whether a Job was made and not let go.
-fn is_held(job: &Object) -> bool {
-    job.annotation(HELD).is_some()
 }
 
 impl<K> Found<K> {

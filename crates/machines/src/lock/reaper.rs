@@ -14,14 +14,14 @@ use pawl_api::meta::Kind;
 use pawl_api::pawl::labels::{OWNER_KIND, OWNER_UID};
 use pawl_api::remedy::annotations::EXECUTION;
 use pawl_api::remedy::{kubernetes_execution, workflow_execution};
-use pawl_api::tekton::{PIPELINE_RUN, PipelineRun};
+use pawl_api::tekton::PIPELINE_RUN;
 
 use super::{
     Holder, Kept, LEASE, Life, Lock, UNIT, acts, free_keeping, keep, read, read_object, reap, target_hash,
 };
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::JOB;
-use crate::cluster::job::followed::Followed;
+use crate::held_run;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::Plan;
@@ -120,13 +120,7 @@ pub fn lives(view: &dyn View, holder: &Holder) -> (Life, Life) {
 /// What became of what has a run's name. One that is somebody else's is not the run.
 fn run_life(run: Option<&Object>, unit: &Reference) -> Life {
     let Some(run) = run.filter(|run| owner_uid(run) == Some(&unit.uid)) else { return Life::Absent };
-    let over = if *run.kind() == JOB {
-        run.parse::<Followed>().is_ok_and(|job| job.is_finished())
-    } else {
-        let succeeded = |run: Arc<PipelineRun>| run.succeeded().map(|one| one.status.clone());
-        run.parse().ok().and_then(succeeded).is_some_and(|status| status != "Unknown")
-    };
-    if over { Life::Over } else { Life::Going }
+    if held_run::is_finished(run) { Life::Over } else { Life::Going }
 }
 
 /// Whose a run is: its controller's, or, across namespaces, that of whom its label names.

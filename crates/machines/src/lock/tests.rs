@@ -41,7 +41,6 @@ fn plan(cluster: &Cluster, name: &str, steps: Vec<Step>) -> (BoundPlan, Arc<Obje
         steps,
         notes: vec![],
         status: None,
-        waiting: vec![],
         asks: vec![],
         wake: Wake::OnChange,
     };

@@ -30,11 +30,12 @@ use crate::cluster::garbage::Garbage;
 use crate::cluster::job::orphans::OrphanPods;
 use crate::cluster::job::{JOB, Jobs, POD};
 use crate::cluster::namespace::NAMESPACE;
+use crate::external::{Call, Reply};
 use crate::failure::Failure;
 use crate::lock::{self, LEASE, Lock, reaper::Reaper};
+use crate::logs::Logs;
 use crate::machine::AnyMachine;
 use crate::object::{Key, Reference};
-use crate::outside::{Call, Reply};
 use crate::testing::{Cluster, merge};
 use crate::view::View as _;
 
@@ -61,7 +62,7 @@ const KINDS: [Kind; 18] = [
 
 pub(super) const EXECUTOR: &str = "kubernaut-executor";
 
-/// What the outside says: tests write it, the ports read it.
+/// What the fake ports answer: tests write it.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) access: Access,
@@ -310,23 +311,26 @@ pub(super) fn condition(type_: &str, rego: &str, required: bool, timeout: &str) 
 }
 
 fn answer(cluster: &mut Cluster, call: &Call, rules: &Rules) -> Option<Result<Reply, Failure>> {
-    if rules.down == Some(call.port()) {
+    if rules.down == Some(call.system()) {
         return Some(Err(Failure::unanswered(call.to_string(), "it is down")));
     }
-    Some(Ok(match call {
-        Call::Action(call) => Reply::Action(of_action(cluster, call, rules)),
-        Call::Safety(Question::Safety { .. }) => Reply::Safety(Answer::Safety(Verdict {
+    if let Some(call) = call.request() {
+        return Some(Ok(Reply::new::<action::Call>(of_action(cluster, call, rules))));
+    }
+    if call.request::<Logs>().is_some() {
+        return Some(Ok(Reply::new::<Logs>("scaled, and told so".to_owned())));
+    }
+    let answer = match call.request()? {
+        Question::Safety { .. } => Answer::Safety(Verdict {
             policy: "test".to_owned(),
             digest: rules.digest.clone(),
             decision: rules.policy.clone(),
             outdated: None,
-        })),
-        Call::Safety(Question::Condition { rego, input }) => {
-            Reply::Safety(Answer::Condition(held(rego, input)))
-        }
-        Call::Logs(_) => Reply::Logs("scaled, and told so".to_owned()),
-        Call::GitHub(_) | Call::Bundle(_) | Call::Cluster(_) | Call::Safety(_) => return None,
-    }))
+        }),
+        Question::Condition { rego, input } => Answer::Condition(held(rego, input)),
+        Question::Check { .. } => return None,
+    };
+    Some(Ok(Reply::new::<Question>(answer)))
 }
 
 fn held(rego: &str, input: &str) -> Held {
@@ -374,7 +378,7 @@ fn capture(cluster: &mut Cluster, order: &Order, secret: &Key) -> Captured {
     let kept = stored.unwrap_or_else(|| {
         let kept = asked(cluster, order, |definition, context, seen| {
             let undo = definition.undo(context, seen, seen);
-            Kept::new(order, definition.facts(), definition.before(context, seen), undo)
+            Kept::new(order, definition.before(context, seen), undo)
         });
         cluster.put(kept::manifest(order, secret, &serde_json::to_vec(&kept).unwrap()));
         kept
@@ -386,7 +390,7 @@ fn look(cluster: &Cluster, order: &Order) -> Looked {
     asked(cluster, order, |definition, context, seen| {
         let before = definition.before(context, seen);
         let targets = definition.targets(order, context.parameters).into_iter().map(|place| {
-            let object = seen.shared(&place);
+            let object = seen.object(&place).cloned().map(std::sync::Arc::new);
             let uid =
                 object.as_deref().and_then(|object| object["metadata"]["uid"].as_str()).unwrap_or_default();
             (Reference { kind: place.kind.clone(), key: place.key.clone(), uid: uid.to_owned() }, object)
@@ -394,7 +398,7 @@ fn look(cluster: &Cluster, order: &Order) -> Looked {
         Looked {
             targets: targets.collect(),
             digest: kept::digest(&before),
-            described: before.iter().map(|one| kept::describe(definition.facts(), one)).collect(),
+            described: before.iter().map(|one| kept::describe(definition.action, one)).collect(),
             facts: Map::from_iter([("nodes".to_owned(), json!(3))]),
             refusal: match definition.course(context, seen) {
                 Course::Refuse(why) => Some(why),
@@ -429,7 +433,7 @@ fn carry_out(cluster: &mut Cluster, order: &Order) -> Report {
 fn asked<T>(
     cluster: &Cluster,
     order: &Order,
-    ask: impl FnOnce(&'static dyn action::Definition, &Context<'_>, &Seen) -> T,
+    ask: impl FnOnce(&action::Definition, &Context<'_>, &Seen) -> T,
 ) -> T {
     let parameters = order.parameters().unwrap();
     let kept_by = |uid: &str| -> Option<Kept> {

@@ -8,7 +8,7 @@
 //! sees only what may stand in a status (I6).
 
 mod apply_manifest;
-mod cordon_node;
+mod cordon;
 pub mod course;
 pub mod definition;
 mod delete_pod;
@@ -25,24 +25,21 @@ pub mod rbac;
 pub mod report;
 mod rollback_deployment;
 mod rollout_restart;
-mod scale_deployment;
-mod scale_statefulset;
+mod scale;
 pub mod seen;
-mod taint_node;
+mod taint;
 #[cfg(test)]
 pub(crate) mod testing;
-mod uncordon_node;
-mod untaint_node;
 mod update_configmap;
 mod update_hpa;
 mod update_secret;
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use pawl_api::meta::names;
+use pawl_api::meta::{Kind, names};
 use pawl_api::pawl::labels as owner;
 use pawl_api::remedy::{
     Action, ActionParameters, AffectedResource, DryRunResults, RollbackInformation, kubernetes_execution,
@@ -50,36 +47,44 @@ use pawl_api::remedy::{
 };
 use serde_json::{Map, Value, json};
 
-pub use self::definition::{Context, Definition, Facts, Need, Problem, Rule, Scope, UndoKind};
+pub use self::definition::{Context, Definition, Need, Problem, Rule, UndoKind};
 pub use self::report::Report;
+use crate::external::Request;
 use crate::object::{Key, Reference};
 
 /// The reason of a failure that says that an action cannot be done to what is there.
 pub const REFUSED: &str = "Refused";
 
 /// The one place that lists them.
-pub fn definition(action: Action) -> &'static dyn Definition {
+pub fn definition(action: Action) -> &'static Definition {
     match action {
-        Action::ScaleDeployment => &scale_deployment::ScaleDeployment,
-        Action::ScaleStatefulset => &scale_statefulset::ScaleStatefulset,
-        Action::RolloutRestart => &rollout_restart::RolloutRestart,
-        Action::RollbackDeployment => &rollback_deployment::RollbackDeployment,
-        Action::PatchDeployment => &patch_deployment::PatchDeployment,
-        Action::IncreaseResources => &increase_resources::IncreaseResources,
-        Action::UpdateHpa => &update_hpa::UpdateHpa,
-        Action::DeletePod => &delete_pod::DeletePod,
-        Action::QuarantinePod => &quarantine_pod::QuarantinePod,
-        Action::CordonNode => &cordon_node::CordonNode,
-        Action::UncordonNode => &uncordon_node::UncordonNode,
-        Action::DrainNode => &drain_node::DrainNode,
-        Action::TaintNode => &taint_node::TaintNode,
-        Action::UntaintNode => &untaint_node::UntaintNode,
-        Action::UpdateConfigmap => &update_configmap::UpdateConfigmap,
-        Action::UpdateSecret => &update_secret::UpdateSecret,
-        Action::ExpandPvc => &expand_pvc::ExpandPvc,
-        Action::ApplyManifest => &apply_manifest::ApplyManifest,
-        Action::NotifyOnly => &notify_only::NotifyOnly,
+        Action::ScaleDeployment => &scale::DEPLOYMENTS,
+        Action::ScaleStatefulset => &scale::STATEFUL_SETS,
+        Action::RolloutRestart => &rollout_restart::DEFINITION,
+        Action::RollbackDeployment => &rollback_deployment::DEFINITION,
+        Action::PatchDeployment => &patch_deployment::DEFINITION,
+        Action::IncreaseResources => &increase_resources::DEFINITION,
+        Action::UpdateHpa => &update_hpa::DEFINITION,
+        Action::DeletePod => &delete_pod::DEFINITION,
+        Action::QuarantinePod => &quarantine_pod::DEFINITION,
+        Action::CordonNode => &cordon::CORDON,
+        Action::UncordonNode => &cordon::UNCORDON,
+        Action::DrainNode => &drain_node::DEFINITION,
+        Action::TaintNode => &taint::TAINT,
+        Action::UntaintNode => &taint::UNTAINT,
+        Action::UpdateConfigmap => &update_configmap::DEFINITION,
+        Action::UpdateSecret => &update_secret::DEFINITION,
+        Action::ExpandPvc => &expand_pvc::DEFINITION,
+        Action::ApplyManifest => &apply_manifest::DEFINITION,
+        Action::NotifyOnly => &notify_only::DEFINITION,
     }
+}
+
+/// The kinds of the objects that actions name in their parameters. What a manifest holds is not named: a cluster would have
+/// to be watched as a whole for it.
+pub fn named_kinds() -> BTreeSet<Kind> {
+    let named = Action::ALL.iter().filter(|action| **action != Action::ApplyManifest);
+    named.flat_map(|action| definition(*action).kinds).cloned().collect()
 }
 
 /// An action on behalf of an execution: what a port needs to look at it, try it or do it.
@@ -226,8 +231,11 @@ pub struct Captured {
     pub digest: String,
 }
 
-impl Call {
-    pub fn is_write(&self) -> bool {
+impl Request for Call {
+    type Reply = Reply;
+    const SYSTEM: &'static str = "actions";
+
+    fn is_write(&self) -> bool {
         match self.ask {
             Ask::Look | Ask::Access { .. } | Ask::DryRun { .. } => false,
             Ask::Capture { .. } => true,
@@ -251,11 +259,8 @@ impl fmt::Display for Call {
 mod tests {
     use super::*;
 
-    fn order(definition: &dyn Definition) -> Order {
-        testing::order(
-            definition.action().as_str(),
-            json!({definition.action().member(): definition.example()}),
-        )
+    fn order(definition: &Definition) -> Order {
+        testing::given(definition.action.as_str(), (definition.example)())
     }
 
     /// Whether a rule of a ServiceAccount covers something that is needed.
@@ -273,7 +278,8 @@ mod tests {
     fn every_action_is_listed_under_its_own_name_and_its_example_is_good() {
         for action in Action::ALL {
             let definition = definition(*action);
-            assert_eq!(definition.action(), *action);
+            assert_eq!(definition.action, *action);
+            assert!(!definition.about.is_empty() && !definition.done.is_empty(), "{action}");
             let order = order(definition);
             let parameters = order.parameters().unwrap();
             assert_eq!(parameters.present(), [*action]);
@@ -281,7 +287,7 @@ mod tests {
             let again = serde_json::to_value(&parameters).unwrap();
             assert_eq!(
                 again[action.member()],
-                definition.example(),
+                (definition.example)(),
                 "an example says nothing that is not read"
             );
         }
@@ -295,7 +301,7 @@ mod tests {
             let needs = definition.needs(&order, &order.parameters().unwrap());
             assert!(!needs.is_empty(), "{action}");
             for need in needs {
-                assert!(definition.facts().rules.iter().any(|rule| covers(rule, &need)), "{action}: {need}");
+                assert!(definition.rules().iter().any(|rule| covers(rule, &need)), "{action}: {need}");
             }
         }
     }
@@ -303,7 +309,7 @@ mod tests {
     #[test]
     fn nobody_may_write_rights_admission_or_pawl_s_own_kinds() {
         for action in Action::ALL {
-            for rule in definition(*action).facts().rules {
+            for rule in definition(*action).rules() {
                 let group = rule.group;
                 assert!(
                     !group.contains("pawl") && !group.contains("kubernaut") && !group.contains("rbac"),
@@ -333,8 +339,20 @@ mod tests {
     }
 
     #[test]
+    fn parameters_name_their_target() {
+        let order = testing::given(
+            "scale_deployment",
+            json!({"deployment": "web", "namespace": "prod", "replicas": 3}),
+        );
+        let parameters = order.parameters().unwrap();
+        let target = definition(Action::ScaleDeployment).target(&parameters).unwrap().unwrap();
+        assert_eq!(target.to_string(), "prod/deployment/web");
+        assert!(definition(Action::DeletePod).target(&parameters).is_none());
+    }
+
+    #[test]
     fn those_that_cannot_be_taken_back_are_the_ones_that_the_spec_names() {
-        let never = |action: &&Action| matches!(definition(**action).facts().undo, UndoKind::Never(_));
+        let never = |action: &&Action| matches!(definition(**action).undo, UndoKind::Never(_));
         let never: Vec<&str> = Action::ALL.iter().filter(never).map(|action| action.as_str()).collect();
         assert_eq!(never, ["rollout_restart", "delete_pod", "drain_node", "expand_pvc", "notify_only"]);
     }

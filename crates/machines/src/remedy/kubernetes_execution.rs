@@ -19,10 +19,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::git::workflow::WAITS_FOR;
-use pawl_api::k8s::{
-    CONFIG_MAP, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, NODE, PERSISTENT_VOLUME_CLAIM,
-    REPLICA_SET, SECRET, STATEFUL_SET,
-};
+use pawl_api::k8s::{CONFIG_MAP, REPLICA_SET, SECRET};
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Duration, Phase as _, Target};
 use pawl_api::pawl::freeze::Door;
@@ -34,20 +31,21 @@ use pawl_api::remedy::{
 };
 use serde_json::json;
 
-use super::action::Order;
 use super::action::executor::Executor;
+use super::action::{self, Order};
 use super::power::{self, NotAllowed};
 use super::safety::Policies;
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
+use crate::external::Answers;
 use crate::freeze::{self, Selecting};
+use crate::held_run::HeldRun;
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{LEASE, Locks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::outside::Answers;
-use crate::plan::{Part, Plan, Refusal, Step};
+use crate::plan::{Plan, Refusal, Step};
 use crate::view::{Input, View};
 
 mod approvals;
@@ -69,7 +67,7 @@ mod wakes;
 use super::identity::{self, Verified};
 pub(super) use job::KEPT_SECONDS;
 use job::Run;
-use locking::Locks;
+use locking::Waiter;
 use report::Report;
 use validate::Wish;
 
@@ -144,8 +142,8 @@ pub struct Observed {
     verified: Verified,
     /// How long its request lets it wait for approval.
     approval_timeout: Option<Duration>,
-    /// What is there under the name of its attempt's Job, whoever made it.
-    run: Option<Run>,
+    /// The Job of its attempt.
+    run: HeldRun,
     /// The Jobs of all of its attempts.
     jobs: Vec<Run>,
     /// The Pods of that Job, or of the one that was recorded.
@@ -153,6 +151,8 @@ pub struct Observed {
     /// The Secrets that were made for it: its Jobs' inputs, and its undo.
     secrets: Vec<Arc<Object>>,
     locks: Locks,
+    /// Those that have waited longer for one of its targets.
+    ahead: Vec<(Target, Waiter)>,
     /// How many actions are being carried out, beside this one.
     concurrent: usize,
     /// The one that it takes back, where it is a rollback.
@@ -170,35 +170,35 @@ impl Machine for KubernetesExecutions {
     type Status = KubernetesExecutionStatus;
 
     fn description(&self) -> Description {
+        let mut watches = vec![
+            Watch::other(kubernetes_execution::KIND, wakes::of_another).by_labels(&[
+                TARGET_HASH,
+                WAITS_FOR,
+                labels::ROLLBACK_OF,
+            ]),
+            Watch::other(approval::KIND, wakes::of_the_approval),
+            Watch::other(remediation_request::KIND, |_, _| Vec::new()),
+            Watch::other(JOB, wakes::of_the_job).by_labels(&[OWNER_UID]),
+            Watch::other(POD, wakes::of_the_pod),
+            Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
+            Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
+            Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target).by_labels(&[POLICY]),
+            freeze::watch(wakes::of_a_freeze),
+            Watch::other(SECRET, wakes::of_a_secret).by_labels(&[OWNER_UID]).metadata_only(),
+            Watch::other(REPLICA_SET, |_, _| Vec::new()).metadata_only(),
+            Watch::other(identity::POLICY, wakes::of_the_admission).named(identity::APPROVER),
+            Watch::other(identity::BINDING, wakes::of_the_admission).named(identity::APPROVER),
+        ];
+        for kind in action::named_kinds() {
+            if !watches.iter().any(|watch| watch.kind == kind) {
+                watches.push(Watch::other(kind, wakes::of_the_target).metadata_only());
+            }
+        }
         Description {
             name: "kubernetesexecution",
             primary: Primary::One(kubernetes_execution::KIND),
             depth: Depth::Full,
-            watches: vec![
-                Watch::other(kubernetes_execution::KIND, wakes::of_another).by_labels(&[
-                    TARGET_HASH,
-                    WAITS_FOR,
-                    labels::ROLLBACK_OF,
-                ]),
-                Watch::other(approval::KIND, wakes::of_the_approval),
-                Watch::other(remediation_request::KIND, |_, _| Vec::new()),
-                Watch::other(JOB, wakes::of_the_job).by_labels(&[OWNER_UID]),
-                Watch::other(POD, wakes::of_the_pod),
-                Watch::other(LEASE, wakes::of_the_lock).by_labels(&[UNIT]),
-                Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
-                Watch::other(CONFIG_MAP, wakes::of_a_policy_or_target).by_labels(&[POLICY]),
-                freeze::watch(wakes::of_a_freeze),
-                Watch::other(SECRET, wakes::of_a_secret).by_labels(&[OWNER_UID]).metadata_only(),
-                Watch::other(DEPLOYMENT, wakes::of_the_target).metadata_only(),
-                Watch::other(REPLICA_SET, |_, _| Vec::new()).metadata_only(),
-                Watch::other(STATEFUL_SET, wakes::of_the_target).metadata_only(),
-                Watch::other(DAEMON_SET, wakes::of_the_target).metadata_only(),
-                Watch::other(HORIZONTAL_POD_AUTOSCALER, wakes::of_the_target).metadata_only(),
-                Watch::other(PERSISTENT_VOLUME_CLAIM, wakes::of_the_target).metadata_only(),
-                Watch::other(NODE, wakes::of_the_target).metadata_only(),
-                Watch::other(identity::POLICY, wakes::of_the_admission).named(identity::APPROVER),
-                Watch::other(identity::BINDING, wakes::of_the_admission).named(identity::APPROVER),
-            ],
+            watches,
             finalizer: Some(finalizers::KUBERNETES_EXECUTION),
             phases: Some(Table::of::<KubernetesExecutionPhase>(
                 kubernetes_execution::KIND,
@@ -226,10 +226,9 @@ impl Machine for KubernetesExecutions {
         let known: &[Target] = wish.as_ref().map(|wish| wish.targets.as_slice()).unwrap_or_default();
         let attempt = execution.status.as_ref().and_then(|status| status.attempt).unwrap_or_default();
         let key = job::key(&self.executor.namespace, me.uid(), attempt);
-        let run = view.get(&JOB, &key).map(Run::read);
-        let recorded = recorded_uid(execution.status.as_ref());
-        let uid =
-            recorded.map(str::to_owned).or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
+        let found = view.get(&JOB, &key);
+        let recorded = recorded_uid(execution.status.as_ref()).map(str::to_owned);
+        let uid = recorded.clone().or_else(|| found.as_ref().map(|run| run.uid().to_owned()));
         Observed {
             power: power::power(view, &self.system_namespace, &me, known, None),
             policies: Policies::observe(view, &self.system_namespace),
@@ -238,9 +237,10 @@ impl Machine for KubernetesExecutions {
             verified: identity::verified(view),
             approval_timeout: approval_timeout(view, &me, execution),
             pods: uid.map(|uid| view.owned(&POD, &uid)).unwrap_or_default(),
-            jobs: view.labelled(&JOB, OWNER_UID, me.uid()).into_iter().map(Run::read).collect(),
+            jobs: view.labelled(&JOB, OWNER_UID, me.uid()).iter().map(Run::read).collect(),
             secrets: view.labelled(&SECRET, OWNER_UID, me.uid()),
-            locks: Locks::observe(view, &self.system_namespace, &me, known),
+            locks: Locks::observe(view, &self.system_namespace, &me, known.to_vec()),
+            ahead: locking::ahead(view, &me, known),
             concurrent: concurrent(view, &me),
             undone: rollback::undone(view, &me),
             rollbacks: rollback::of(view, &me),
@@ -248,9 +248,9 @@ impl Machine for KubernetesExecutions {
             answers: Arc::clone(input.answers),
             guards: self.guards,
             execution: Arc::clone(execution),
+            run: HeldRun::new(JOB, key, job::owner(me.uid()), found, recorded),
             order,
             wish,
-            run,
             me,
         }
     }
@@ -306,12 +306,7 @@ fn mark(observed: &Observed) -> Step {
         Some(target) => json!({"finalizers": finalizers, "labels": {TARGET_HASH: target.short_hash()}}),
         None => json!({"finalizers": finalizers}),
     };
-    Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": metadata}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(me, json!({"metadata": metadata}))
 }
 
 /// The UID of the Job that was recorded, before it was let go.

@@ -12,9 +12,9 @@ use pawl_api::meta::Reason;
 use pawl_api::pawl::labels::POLICY;
 
 use super::safety::{Answer, Policies, Question, SAFETY};
+use crate::external::Answers;
 use crate::machine::{Depth, Description, Machine, Primary, Watch};
 use crate::object::{Key, Object};
-use crate::outside::{Answers, Call};
 use crate::plan::{Note, Plan};
 use crate::view::{Input, View};
 
@@ -62,15 +62,12 @@ impl Machine for PolicyMaps {
         let Some(set) = observed.set.as_ref().filter(|set| !set.modules.is_empty()) else {
             return Plan::rest();
         };
-        let call = Call::Safety(Question::Check { policies: set.clone() });
-        let checked = match observed.answers.get(&call) {
-            None => return Plan::rest().ask(call),
-            // Nobody could be asked: the look is repeated.
-            Some(Err(_)) => return Plan::rest(),
-            Some(Ok(reply)) => match reply.safety() {
-                Some(Answer::Check(checked)) => checked,
-                Some(Answer::Safety(_) | Answer::Condition(_)) | None => return Plan::rest(),
-            },
+        let question = Question::Check { policies: set.clone() };
+        let checked = match observed.answers.get(&question) {
+            None => return Plan::rest().ask(question),
+            Some(Ok(Answer::Check(checked))) => checked,
+            // The engine repeats the reconcile after a failure; the other two answer other questions.
+            Some(Err(_) | Ok(Answer::Safety(_) | Answer::Condition(_))) => return Plan::rest(),
         };
         let note = match checked {
             Ok(()) => Note::normal(Reason::PolicyLoaded, format!("the policies hold, as {}", set.digest)),
@@ -103,25 +100,18 @@ fn of_the_set(changed: &Object, view: &dyn View) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::external::Reply;
     use crate::machine::AnyMachine;
-    use crate::outside::Reply;
     use crate::testing::Cluster;
     use serde_json::json;
 
     fn cluster(label: &str, namespace: &str, text: &str) -> Cluster {
         let mut cluster = Cluster::of(&[CONFIG_MAP], "");
-        cluster.outside = |call| match call {
-            Call::Safety(Question::Check { policies }) => {
-                let bad = policies.modules.iter().find(|(_, text)| text == "bad");
-                let checked = bad.map_or(Ok(()), |(name, _)| Err(format!("{name}:1:1: no")));
-                Ok(Reply::Safety(Answer::Check(checked)))
-            }
-            other @ Call::GitHub(_)
-            | other @ Call::Logs(_)
-            | other @ Call::Bundle(_)
-            | other @ Call::Cluster(_)
-            | other @ Call::Action(_)
-            | other @ Call::Safety(_) => panic!("{other}"),
+        cluster.outside = |call| {
+            let Some(Question::Check { policies }) = call.request() else { panic!("{call}") };
+            let bad = policies.modules.iter().find(|(_, text)| text == "bad");
+            let checked = bad.map_or(Ok(()), |(name, _)| Err(format!("{name}:1:1: no")));
+            Ok(Reply::new::<Question>(Answer::Check(checked)))
         };
         cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": "p", "namespace": namespace,
             "labels": {POLICY: label}}, "data": {"a.rego": text}}));

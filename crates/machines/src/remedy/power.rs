@@ -1,7 +1,5 @@
 //! Whose power has an execution: may it act on these targets from where it is?
 
-use std::sync::Arc;
-
 use pawl_api::meta::Target;
 use pawl_api::pawl::labels::ALLOW_FROM;
 
@@ -54,12 +52,7 @@ pub(super) fn power(
 fn as_seen(view: &dyn View, namespace: &str) -> Step {
     let key = Key::new(None, namespace);
     match view.get(&NAMESPACE, &key) {
-        Some(seen) => unchanged(&seen),
-        None => Step::ConfirmGone(Reference { kind: NAMESPACE, key, uid: String::new() }),
+        Some(seen) => Step::confirm_unchanged(&seen),
+        None => Step::confirm_gone(Reference { kind: NAMESPACE, key, uid: String::new() }),
     }
-}
-
-/// Goes on only if what was seen is still so.
-pub(super) fn unchanged(seen: &Arc<Object>) -> Step {
-    Step::ConfirmUnchanged { target: seen.reference(), resource_version: seen.resource_version().to_owned() }
 }

@@ -38,7 +38,8 @@ use crate::lifecycle::{self, Lifecycle};
 use crate::lock::LEASE;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Note, Part, Plan, Step};
+use crate::plan::{Adopt, Note, Plan, Step};
+use crate::remedy::action::definition;
 use crate::view::{Input, View};
 
 mod ending;
@@ -170,10 +171,7 @@ fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestSt
         if let Some(other) = &observed.duplicate_of {
             let message = format!("RemediationRequest {} is about the same alert, and not over", other.key());
             let mut plan = report.skips(Reason::DuplicateAlert, &message);
-            plan.steps.push(Step::ConfirmUnchanged {
-                target: other.reference(),
-                resource_version: other.resource_version().to_owned(),
-            });
+            plan.steps.push(Step::confirm_unchanged(other));
             return plan;
         }
         let acts = observed.request.spec.plan.steps.iter().any(|step| step.action.is_some());
@@ -256,7 +254,7 @@ fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, St
 fn action_child(observed: &Observed, step: &PlanStep, action: &ActionStep, attempt: i32) -> (Step, String) {
     let me = &observed.me;
     let request = &observed.request.spec;
-    let target = action.parameters.target(action.action).and_then(Result::ok);
+    let target = definition(action.action).target(&action.parameters).and_then(Result::ok);
     let told = target.map_or_else(|| action.action.to_string(), |target| target.to_string());
     let ActionStep { action, parameters, max_retries, timeout, pre_conditions, post_conditions } = action;
     let mut spec = json!({
@@ -350,12 +348,7 @@ fn mark(observed: &Observed) -> Step {
     if let Some(signal) = signal.filter(|signal| !signal.fingerprint.is_empty()) {
         marks[labels::FINGERPRINT] = json!(names::label_value(&signal.fingerprint));
     }
-    Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": {"finalizers": finalizers, "labels": marks}}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(me, json!({"metadata": {"finalizers": finalizers, "labels": marks}}))
 }
 
 /// Another request with the same fingerprint that goes first: it has begun, or it is earlier, by age and then by UID. Ages

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::external::Request;
 use crate::view::View;
 
 /// What the label of a policy says.
@@ -117,6 +118,11 @@ pub enum Held {
     },
     /// It cannot be evaluated: not now, and not later.
     Error(String),
+}
+
+impl Request for Question {
+    type Reply = Answer;
+    const SYSTEM: &'static str = "policy";
 }
 
 impl fmt::Display for Question {

@@ -14,7 +14,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::Kind;
 use pawl_api::pawl::labels::OWNER_UID;
@@ -25,10 +24,11 @@ use serde_json::json;
 
 use crate::cluster::job::JOB;
 use crate::cluster::job::followed::Followed;
+use crate::held_run::{is_finished, is_held};
 use crate::lock::reaper::{find, unit_of};
 use crate::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Part, Plan, Propagation, Step};
+use crate::plan::{Plan, Precondition, Step};
 use crate::remedy::kubernetes_execution::KEPT_SECONDS;
 use crate::view::{Input, View};
 
@@ -111,10 +111,10 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
             let secret = Arc::clone(me);
             return if ours && !needed { Observed::Kept { secret, of } } else { Observed::Nothing };
         }
-        if me.annotation(HELD).is_some() {
+        if is_held(me) {
             return Observed::Held { run: Arc::clone(me), of };
         }
-        let over = *me.kind() == JOB && me.parse::<Followed>().is_ok_and(|job| job.is_finished());
+        let over = *me.kind() == JOB && is_finished(me);
         if over && me.raw().pointer("/spec/ttlSecondsAfterFinished").is_none() {
             return Observed::Over { job: Arc::clone(me), of };
         }
@@ -126,31 +126,19 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
         match observed {
             Observed::Nothing => Plan::rest(),
             // Of exactly the version that was read: it was not let go since.
-            Observed::Held { run, of } => Plan::step(Step::ConfirmGone(of.clone())).then(Step::Delete {
-                target: run.reference(),
-                resource_version: Some(run.resource_version().to_owned()),
-                propagation: Propagation::Foreground,
-                only_if_gone: vec![],
-            }),
-            Observed::Over { job, of } => Plan::step(Step::ConfirmGone(of.clone())).then(Step::Patch {
-                target: job.reference(),
-                resource_version: None,
-                patch: json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}}),
-                part: Part::Main,
-            }),
+            Observed::Held { run, of } => {
+                Plan::step(Step::confirm_gone(of.clone())).then(Step::delete_unchanged(run).foreground())
+            }
+            Observed::Over { job, of } => Plan::step(Step::confirm_gone(of.clone()))
+                .then(Step::patch(job, json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}}))),
             Observed::Kept { secret, of } => {
-                let jobs = Step::ConfirmNone {
+                let jobs = Step::Confirm(Precondition::NoneLabelled {
                     kind: JOB,
                     namespace: secret.namespace().map(str::to_owned),
                     label: OWNER_UID,
                     value: of.uid.clone(),
-                };
-                Plan::step(Step::ConfirmGone(of.clone())).then(jobs).then(Step::Delete {
-                    target: secret.reference(),
-                    resource_version: None,
-                    propagation: Propagation::Background,
-                    only_if_gone: vec![],
-                })
+                });
+                Plan::step(Step::confirm_gone(of.clone())).then(jobs).then(Step::delete(secret))
             }
         }
     }
@@ -203,6 +191,7 @@ mod tests {
     use super::*;
     use crate::cluster::garbage::Garbage;
     use crate::testing::Cluster;
+    use pawl_api::git::workflow::HELD;
     use pawl_api::meta::names;
     use pawl_api::remedy::annotations;
     use serde_json::Value;

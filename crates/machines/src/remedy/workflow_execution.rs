@@ -15,6 +15,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,9 @@ use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
 use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
-use pawl_api::remedy::workflow_execution::{self, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE};
+use pawl_api::remedy::workflow_execution::{
+    self, ConflictingWorkflow, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE,
+};
 use pawl_api::remedy::{
     WorkflowExecution, WorkflowExecutionPhase, WorkflowExecutionStatus, annotations, finalizers,
 };
@@ -40,12 +43,13 @@ use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
 use crate::failure;
 use crate::freeze::{self, Selecting};
+use crate::held_run::{self, HeldRun, RunState};
 use crate::lifecycle::{self, Lifecycle};
-use crate::lock::{LEASE, UNIT};
+use crate::lock::{self, Busy, LEASE, Lock, LockResult, Locks, Marks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Part, Plan, Step, Waiting};
-use crate::view::{Input, Served};
+use crate::plan::{Note, Plan, Step};
+use crate::view::{Input, Served, View};
 
 mod ending;
 mod failure_details;
@@ -58,7 +62,6 @@ mod validate;
 mod wakes;
 
 use failure_details::Failure;
-use locking::{Busy, Locks, Turn};
 use report::Report;
 use run::{Run, Standing};
 
@@ -101,8 +104,7 @@ pub struct Observed {
     power: Result<(), NotAllowed>,
     /// The Freezes that select it.
     freezes: Selecting,
-    /// What is there under the name of its run, whoever made it.
-    run: Option<Run>,
+    run: HeldRun,
     tasks: Vec<Arc<TaskRun>>,
     pods: Vec<Arc<Object>>,
     /// What still acts for a run of this execution, though the run is gone.
@@ -112,6 +114,8 @@ pub struct Observed {
     /// Why it does not want a lock.
     lock_refused: Option<failure::Failure>,
     locks: Locks,
+    /// Who holds the Leases of its targets.
+    conflicts: BTreeMap<Key, ConflictingWorkflow>,
 }
 
 impl Machine for WorkflowExecutions {
@@ -153,13 +157,14 @@ impl Machine for WorkflowExecutions {
 
     fn observe(&self, input: &Input<'_>, execution: &Arc<WorkflowExecution>) -> Observed {
         let (view, me, spec) = (input.view, Arc::clone(input.me), &execution.spec);
-        let kind = run::kind_of(spec.engine);
-        let run = view.get(&kind, &run::key(&me, spec)).map(Run::read);
+        let (kind, key) = (run::kind_of(spec.engine), run::key(&me, spec));
+        let found = view.get(&kind, &key);
         let recorded = execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());
-        let uid = recorded.or_else(|| run.as_ref().map(|run| run.object().uid().to_owned()));
+        let uid = recorded.clone().or_else(|| found.as_ref().map(|run| run.uid().to_owned()));
         let owned = |kind: &Kind| uid.as_deref().map(|uid| view.owned(kind, uid)).unwrap_or_default();
         let targets = validate::targets(&me, spec);
         let known = targets.as_deref().unwrap_or_default();
+        let locks = Locks::observe(view, &self.system_namespace, &me, known.to_vec());
         let refused = |of: &dyn Fn(&Kind) -> bool| {
             input.refusals.iter().find(|one| of(&one.kind)).map(|one| one.failure.clone())
         };
@@ -178,10 +183,11 @@ impl Machine for WorkflowExecutions {
             left_behind: !owned(&run::actors(spec.engine)).is_empty(),
             refused: refused(&|refused| *refused == kind),
             lock_refused: refused(&|refused| *refused == LEASE),
-            locks: Locks::observe(view, &self.system_namespace, &me, known),
+            conflicts: conflicts(view, &locks),
+            locks,
+            run: HeldRun::new(kind, key.clone(), run::owner(&me, &key), found, recorded),
             execution: Arc::clone(execution),
             targets,
-            run,
             me,
         }
     }
@@ -201,25 +207,18 @@ impl WorkflowExecutions {
         if report.is_over() {
             return ending::finished(observed, report);
         }
-        let over = observed.ours().is_some_and(Run::is_over);
+        let over = observed.run.own().is_some_and(|run| held_run::is_finished(run));
         if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| !over) {
             return ending::cancelled(observed, report, by);
         }
-        let recorded = report.status.pipeline_run_uid.clone();
-        match (&observed.run, recorded) {
-            (Some(run), recorded) if !run.is_of(&observed.me) => match recorded {
-                // Ours is gone, and somebody took its name.
-                Some(_) => vanished(observed, report),
-                None => foreign(report, run),
-            },
-            (Some(run), Some(uid)) if uid != run.object().uid() => another(observed, report, run),
-            (Some(run), None) => begun(report, run),
-            (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => {
-                self.let_go(observed, report, run)
-            }
-            (Some(run), Some(_)) => follow(observed, report, run),
-            (None, Some(_)) => vanished(observed, report),
-            (None, None) => self.start(observed, report),
+        match observed.run.state() {
+            RunState::Absent => self.start(observed, report),
+            RunState::Foreign(run) => foreign(report, run),
+            RunState::Vanished => vanished(observed, report),
+            RunState::Late(run) => Plan::steps(HeldRun::delete_late(run)),
+            RunState::Unrecorded(run) => begun(report, &Run::read(run)),
+            RunState::Held(run) => self.start_run(observed, report, run),
+            RunState::Started(run) => follow(observed, report, &Run::read(run)),
         }
     }
 
@@ -250,10 +249,9 @@ impl WorkflowExecutions {
         }
         if let Some(failure) = &observed.lock_refused {
             let at = later(now, REFUSED_RETRY);
-            let waiting = Waiting::Time { at, why: failure.message.clone() };
-            return report.waits(Reason::Forbidden, &failure.to_string()).waiting(waiting).wake_at(at);
+            return report.waits(Reason::Forbidden, &failure.to_string()).wake_at(at);
         }
-        let memory = match observed.locks.memory() {
+        let memory = match locking::memory(&observed.locks) {
             Ok(memory) => memory,
             Err(unreadable) => return report.waits(Reason::Unknown, &unreadable.to_string()),
         };
@@ -266,35 +264,40 @@ impl WorkflowExecutions {
             | no @ Verdict::BackingOff { .. }
             | no @ Verdict::Recent { .. } => return too_soon(observed, report, &no),
         }
-        let run = observed.run_reference();
-        let steps = match observed.locks.turn(&self.system_namespace, &observed.me, run, now) {
-            Turn::Yes => Vec::new(),
-            Turn::Take(steps) => steps,
-            Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
-            Turn::Busy(busy) => return self::busy(report, *busy),
+        let run = observed.run.reference();
+        let steps = match observed.locks.acquire(&observed.me, Some(run), &Marks::new(), now) {
+            LockResult::Acquired => Vec::new(),
+            LockResult::Acquire(steps) => steps,
+            LockResult::Reap(steps) => return Plan::steps(steps),
+            LockResult::Busy(busy) => return self::busy(report, *busy),
         };
         let message = format!("made {} {}", run::kind_of(spec.engine).kind, run::key(&observed.me, spec));
         Plan { steps, ..Plan::rest() }
-            .then(run::create(&observed.me, spec, target))
+            .then(observed.run.create(run::manifest(&observed.me, spec, target)))
             .note(Note::normal(Reason::WorkflowValidated, format!("may be run on {target}")))
             .note(Note::normal(Reason::PipelineRunCreated, message))
     }
 
-    /// The run was made and recorded: it may run, while the targets are this execution's. That it is this run is written
-    /// on the locks first, by compare and swap, so a lock that was lost is noticed before anything runs.
-    fn let_go(&self, observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
-        let reference = run.object().reference();
-        let go = run.release();
-        match observed.locks.turn(&self.system_namespace, &observed.me, reference, report.now) {
-            Turn::Yes => Plan { steps: go.into_iter().collect(), ..Plan::rest() },
-            Turn::Take(steps) => Plan { steps: steps.into_iter().chain(go).collect(), ..Plan::rest() },
-            Turn::Reap(steps) => Plan { steps, ..Plan::rest() },
-            Turn::Busy(busy) => {
+    /// The run is recorded: it starts while the locks on the targets belong to this execution. The locks name the run
+    /// first, by compare-and-swap, so a lock that was lost is noticed before anything runs.
+    fn start_run(
+        &self,
+        observed: &Observed,
+        report: Report<'_>,
+        run: &Arc<Object>,
+    ) -> Plan<WorkflowExecutionStatus> {
+        let reference = run.reference();
+        let go = held_run::start(run);
+        match observed.locks.acquire(&observed.me, Some(reference), &Marks::new(), report.now) {
+            LockResult::Acquired => Plan::steps(go),
+            LockResult::Acquire(steps) => Plan::steps(steps.into_iter().chain(go)),
+            LockResult::Reap(steps) => Plan::steps(steps),
+            LockResult::Busy(busy) => {
                 let message =
                     format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
                 let failure = Failure::plain(Reason::PipelineRunCreationFailed, message, false);
                 let mut plan = report.fails(&failure);
-                plan.steps.insert(0, run.remove());
+                plan.steps.insert(0, held_run::delete(run));
                 plan
             }
         }
@@ -311,12 +314,7 @@ fn mark(observed: &Observed) -> Step {
         metadata["labels"] = json!({TARGET_HASH: target.short_hash()});
         metadata["annotations"] = json!({pawl::TARGET: observed.execution.spec.target_resource});
     }
-    Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": metadata}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(me, json!({"metadata": metadata}))
 }
 
 fn invalid(report: Report<'_>, problem: &str) -> Plan<WorkflowExecutionStatus> {
@@ -339,7 +337,7 @@ fn unsupported(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutio
     let change = "an execution that is made once it is installed, or engine: job";
     let gate = Gate::stopped(GateName::Validate, Reason::UnsupportedEngine, &message, change);
     let mut plan = report.fails(&Failure::plain(Reason::UnsupportedEngine, message, false)).gate(gate);
-    plan.steps.splice(0..0, patient.then_some(Step::ConfirmGone(definition)));
+    plan.steps.splice(0..0, patient.then_some(Step::confirm_gone(definition)));
     plan
 }
 
@@ -434,20 +432,25 @@ fn too_soon(
         plan = plan.note(Note::normal(Reason::CooldownActive, message));
     }
     // A cache that lags must not skip anybody.
-    plan.steps.extend(observed.locks.own().map(power::unchanged));
+    plan.steps.extend(locking::own(&observed.locks).map(|seen| Step::confirm_unchanged(seen)));
     plan
 }
 
 /// Somebody else holds a target.
 fn busy(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowExecutionStatus> {
-    let Busy { target, conflict, holder, lease, give_back } = busy;
-    let message = format!("{target} is held by {holder}");
+    let message = busy.message();
+    let Busy { lease, give_back, .. } = busy;
+    let conflict = lease.as_ref().and_then(|lease| report.observed.conflicts.get(&lease.key()).cloned());
     report.target_locked(&message);
     let gate = Gate::stopped(GateName::Lock, Reason::ResourceBusy, &message, "the holder lets go");
-    let details = SkipDetails { message, conflicting_workflow: Some(conflict), ..SkipDetails::default() };
+    let details = SkipDetails {
+        message,
+        conflicting_workflow: Some(conflict.unwrap_or_default()),
+        ..SkipDetails::default()
+    };
     let mut plan = report.skips(Reason::ResourceBusy, details).gate(gate);
     // A cache that lags must not skip anybody.
-    plan.steps.extend(lease.as_ref().map(power::unchanged));
+    plan.steps.extend(lease.as_ref().map(|seen| Step::confirm_unchanged(seen)));
     plan.steps.extend(give_back);
     plan
 }
@@ -482,7 +485,7 @@ fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowEx
             match stuck {
                 Some(failure) if limit <= now => {
                     let mut plan = report.fails(&failure);
-                    plan.steps.extend(run.stop());
+                    plan.steps.extend(held_run::stop(run.object()));
                     plan
                 }
                 Some(_) => report.runs(Some(run)).wake_at(limit.min(deadline)),
@@ -497,42 +500,32 @@ fn timed_out(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<Workflo
     let timeout = observed.execution.spec.execution_config.timeout;
     let message = format!("the run did not end within {timeout} and {TIMEOUT_GRACE} more; it is stopped");
     let mut plan = report.fails(&Failure::plain(Reason::Timeout, message, true));
-    plan.steps.extend(run.stop());
+    plan.steps.extend(held_run::stop(run.object()));
     plan
 }
 
 /// The name is somebody else's.
-fn foreign(report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
-    let message = format!("{} exists and belongs to somebody else", run.object().reference());
+fn foreign(report: Report<'_>, run: &Object) -> Plan<WorkflowExecutionStatus> {
+    let message = format!("{} exists and belongs to somebody else", run.reference());
     let mut plan = report.fails(&Failure::plain(Reason::PipelineRunCreationFailed, message, false));
-    plan.steps.insert(0, power::unchanged(run.object()));
+    plan.steps.insert(0, Step::confirm_unchanged(run));
     plan
-}
-
-/// The run that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
-fn another(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
-    if run.is_held() && !run.object().is_deleting() {
-        return Plan::step(power::unchanged(run.object())).then(run.remove());
-    }
-    vanished(observed, report)
 }
 
 /// Somebody deleted the run before its result was recorded: a failure of its own, never a silent second run (I2). What
 /// still acts for it keeps the lock.
 fn vanished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
-    let run = observed.run_reference();
+    let run = observed.run.reference();
     if observed.left_behind {
         let deadline = report.deadline();
         if report.now < deadline {
-            let waiting =
-                Waiting::Object { kind: run.kind, key: run.key, until: "its Pods are gone".to_owned() };
-            return Plan::rest().waiting(waiting).wake_at(deadline);
+            return Plan::rest().wake_at(deadline);
         }
     }
     let message = format!("{run} was deleted before its result was recorded");
     let mut plan = report.fails(&Failure::plain(Reason::PipelineRunDeleted, message, true));
     if plan.steps.is_empty() {
-        plan.steps.push(Step::ConfirmGone(run));
+        plan.steps.push(Step::confirm_gone(run));
     }
     plan
 }
@@ -547,21 +540,17 @@ fn refused(report: Report<'_>, failure: &failure::Failure) -> Plan<WorkflowExecu
     report.fails(&Failure::plain(reason, failure.to_string(), false))
 }
 
+/// Who holds the Leases of the targets, where somebody does.
+fn conflicts(view: &dyn View, locks: &Locks) -> BTreeMap<Key, ConflictingWorkflow> {
+    let leases = locks.targets().iter().filter_map(|target| locks.lease(target));
+    let held = leases.filter(|lease| lock::read(Some(lease)) != Lock::Free);
+    held.map(|lease| (lease.key(), locking::conflict(view, lease))).collect()
+}
+
 impl Observed {
     /// The run, if this execution made it.
-    fn ours(&self) -> Option<&Run> {
-        self.run.as_ref().filter(|run| run.is_of(&self.me))
-    }
-
-    /// Its run: the one that was recorded, or else whichever it makes.
-    fn run_reference(&self) -> Reference {
-        let spec = &self.execution.spec;
-        let recorded = self.execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());
-        Reference {
-            kind: run::kind_of(spec.engine),
-            key: run::key(&self.me, spec),
-            uid: recorded.unwrap_or_default(),
-        }
+    fn ours(&self) -> Option<Run> {
+        self.run.own().map(Run::read)
     }
 }
 

@@ -430,12 +430,12 @@ mod tests {
     use super::*;
     use crate::campaign::{self, Simulator};
     use crate::fault::{Fault, Injection};
-    use crate::inner::{self, Setup};
+    use crate::inner::{self, Run, Setup};
     use pawl_machines::deploy::deploy_item::DeployItems;
     use pawl_machines::deploy::execution::Executions;
     use pawl_machines::deploy::installation::Installations;
 
-    /// A first look; `tests/it/faults.rs` and `pawl sim` go further.
+    /// A first look; `tests/it/faults.rs` and `pawl-dev sim` go further.
     const SEEDS: u64 = 8;
 
     fn check(name: &str) {
@@ -487,7 +487,7 @@ mod tests {
     /// does a few runs a second, so requests are passed over; each stride meets others than the seeds above.
     fn crash_everywhere(name: &str, stride: usize) {
         let scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
-        let (base, requests) = campaign::base(Simulator::Inner, &scenario).unwrap();
+        let Run { summary: base, requests, .. } = campaign::base(Simulator::Inner, &scenario).unwrap();
         for at in (0..requests).step_by(stride) {
             let fault = if at % 2 == 0 { Fault::CrashBefore } else { Fault::CrashAfter };
             let faults = vec![Injection { at, fault }];

@@ -212,7 +212,7 @@ mod tests {
     use crate::campaign::{self, Simulator};
     use crate::inner::{self, Setup};
 
-    /// A first look; `tests/it/faults.rs` and `pawl sim` go further.
+    /// A first look; `tests/it/faults.rs` and `pawl-dev sim` go further.
     const SEEDS: u64 = 8;
 
     fn check(name: &str) {

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::scenario::{Deed, Scenario};
 
-/// All of them, in the order in which `pawl sim` runs them.
+/// All of them, in the order in which `pawl-dev sim` runs them.
 pub fn all() -> Vec<Scenario> {
     [
         garbage::all(),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pawl_sim::campaign::{self, Simulator};
 use pawl_sim::fault::{Fault, Injection};
-use pawl_sim::inner::Setup;
+use pawl_sim::inner::{Run, Setup};
 use pawl_sim::scenarios;
 
 /// Runs a scenario with one crash right after each request in turn, which is right before the next one. The scenario
@@ -19,7 +19,7 @@ const SOME: u32 = 20;
 /// The same, where so many engines work at once, and at least so many requests are made.
 fn crash_everywhere_among(scenario: &str, replicas: usize, at_least: u32) {
     let scenario = scenarios::find(scenario).unwrap();
-    let Ok((_, requests)) = campaign::base(Simulator::Inner, &scenario) else {
+    let Ok(Run { requests, .. }) = campaign::base(Simulator::Inner, &scenario) else {
         panic!("the plain run fails")
     };
     assert!(requests > at_least, "{} makes only {requests} requests", scenario.name);

@@ -1,6 +1,7 @@
 //! A seed is a bug report only if it always tells the same story.
 
 use pawl_sim::campaign::{self, Simulator};
+use pawl_sim::inner::Run;
 use pawl_sim::mutant::Guards;
 use pawl_sim::scenarios;
 
@@ -8,7 +9,7 @@ use pawl_sim::scenarios;
 fn the_same_seed_gives_the_same_trace_in_both_simulators() {
     for scenario in [scenarios::find("workflow").unwrap(), scenarios::find("garbage-foreground").unwrap()] {
         for simulator in [Simulator::Inner, Simulator::Outer] {
-            let Ok((_, requests)) = campaign::base(simulator, &scenario) else {
+            let Ok(Run { requests, .. }) = campaign::base(simulator, &scenario) else {
                 panic!("the plain run fails")
             };
             for seed in [3, 4] {

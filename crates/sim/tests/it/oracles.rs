@@ -171,7 +171,7 @@ fn a_failure_is_reported_with_its_seed_and_the_command_that_replays_it() {
     let scenario = scenario(|_| vec![AnyMachine::new(Habit::Restless)]);
     let report = pawl_sim::campaign::seeds(Simulator::Inner, &scenario, 1..=3, Guards::default(), false);
     let said = report.failure.unwrap().to_string();
-    assert!(said.contains("replay: pawl sim --scenario test --seed"), "{said}");
+    assert!(said.contains("replay: pawl-dev sim --scenario test --seed"), "{said}");
 }
 
 /// Decides to go back in time.
@@ -264,7 +264,7 @@ fn a_check_run_that_never_concludes_is_noticed() {
     let path = "/api/v1/namespaces/default/secrets";
     let made = ground.server.call(request(Method::POST, path, "application/json", &secret).map(Into::into));
     assert_eq!(made.status(), 201);
-    let port = hub.port(
+    let ports = hub.ports(
         &ground.env,
         &ground.server,
         Sky::new(&[], &ground.env),
@@ -291,7 +291,7 @@ fn a_check_run_that_never_concludes_is_noticed() {
         text: String::new(),
     };
     let call = github::Call::new(&account, Ask::CreateCheckRun(run));
-    port.call(&call).now_or_never().unwrap().unwrap();
+    ports.call(&call.into()).now_or_never().unwrap().unwrap();
     assert_eq!(oracle::checks_conclude(hub)[0].oracle, Oracle::ChecksConclude);
     assert_eq!(oracle::contract(hub), []);
 }

@@ -75,7 +75,7 @@ fn row(line: Line<'_>) -> Option<(Line<'_>, &str, &str)> {
 }
 
 /// The functions right below a `#[test]`, other attributes in between.
-fn test_names(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn test_names(text: &str) -> impl Iterator<Item = &str> {
     let mut is_test = false;
     text.lines().filter_map(move |line| {
         let line = line.trim_start();

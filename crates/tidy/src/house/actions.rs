@@ -6,7 +6,7 @@
 use pawl_api::remedy::kubernetes_execution;
 use pawl_api::remedy::{Action, SERVICE_ACCOUNT_PREFIX};
 use pawl_machines::remedy::action::executor::Executor;
-use pawl_machines::remedy::action::{Definition, Scope, UndoKind, definition, rbac};
+use pawl_machines::remedy::action::{Definition, UndoKind, definition, rbac};
 use serde_json::{Value, json};
 
 use super::generated::Generated;
@@ -62,17 +62,16 @@ pub fn page_files() -> Result<Generated, Error> {
     Ok(files)
 }
 
-fn page(definition: &dyn Definition, schema: &Value) -> Result<String, Error> {
-    let (action, facts) = (definition.action(), definition.facts());
-    let yes = |yes: bool| if yes { "yes" } else { "no" };
-    let scope = match facts.scope {
-        Scope::Namespaced => "objects in a namespace",
-        Scope::Cluster => "objects of the whole cluster; only from Pawl's own namespace",
-        Scope::Either => "whatever the parameters name",
+fn page(definition: &Definition, schema: &Value) -> Result<String, Error> {
+    let action = definition.action;
+    let scope = match definition.kinds {
+        [] => "whatever the parameters name",
+        _ if definition.is_cluster_scoped() => "objects of the whole cluster; only from Pawl's own namespace",
+        _ => "objects in a namespace",
     };
     let account = action.service_account(SERVICE_ACCOUNT_PREFIX);
     let mut rights = String::new();
-    for rule in facts.rules {
+    for rule in definition.rules() {
         let group = if rule.group.is_empty() { "core" } else { rule.group };
         rights.push_str(&format!(
             "| {group} | {} | {} |\n",
@@ -82,23 +81,22 @@ fn page(definition: &dyn Definition, schema: &Value) -> Result<String, Error> {
     }
     Ok(format!(
         "<!-- {NOTE} -->\n# `{action}`\n\n{}\n\n| | |\n|---|---|\n| targets | {scope} |\n| taken back | {} |\n| default \
-         timeout of an attempt | {} |\n| a failed attempt may be repeated (`maxRetries`) | {} |\n| can be tried without \
+         timeout of an attempt | {} |\n| a failed attempt may be repeated (`maxRetries`) | yes |\n| can be tried without \
          effect | {} |\n| ServiceAccount | `{account}` |\n\n## Parameters\n\nIn `spec.parameters.{}`:\n\n| field | type | \
          meaning |\n|---|---|---|\n{}\n## Rights\n\n| group | resources | verbs |\n|---|---|---|\n{rights}\n## Example\n\n\
          ```yaml\n{}```\n",
-        facts.about,
+        definition.about,
         back(definition),
-        facts.timeout,
-        yes(facts.idempotent),
-        yes(facts.dry_runnable),
+        definition.timeout,
+        if definition.dry_runnable { "yes" } else { "no" },
         action.member(),
         fields(schema),
         example(definition)?,
     ))
 }
 
-fn back(definition: &dyn Definition) -> String {
-    match definition.facts().undo {
+fn back(definition: &Definition) -> String {
+    match definition.undo {
         UndoKind::Action => "by an action that its status names".to_owned(),
         UndoKind::Restore => "by the same action, from what was kept".to_owned(),
         UndoKind::Never(why) => format!("not: {why}"),
@@ -144,14 +142,12 @@ fn fields(schema: &Value) -> String {
     lines
 }
 
-fn example(definition: &dyn Definition) -> Result<String, Error> {
-    let action = definition.action();
-    let parameters = definition.example();
-    let namespace = match definition.facts().scope {
-        Scope::Cluster => "pawl-system",
-        Scope::Namespaced | Scope::Either => {
-            parameters.get("namespace").and_then(Value::as_str).unwrap_or("shop")
-        }
+fn example(definition: &Definition) -> Result<String, Error> {
+    let action = definition.action;
+    let parameters = (definition.example)();
+    let namespace = match definition.is_cluster_scoped() {
+        true => "pawl-system",
+        false => parameters.get("namespace").and_then(Value::as_str).unwrap_or("shop"),
     };
     let head = yaml(
         action.as_str(),

@@ -46,43 +46,19 @@ fn children(tree: &Tree, path: &str, text: &str, is_root: bool) -> Vec<String> {
 
 const WHY_LINTS: &str = "a crate outside the workspace's lints may unwrap, panic and print unseen";
 
-/// The one crate that may say `unsafe`, where it gives its reasons: it repeats the lints with that difference alone.
-const UNSAFE: &str = "crates/footprint/Cargo.toml";
-
-/// Crates that do not take part in the workspace's lints.
+/// Crates that do not take part in the workspace's lints, and a workspace that does not forbid `unsafe`.
 pub fn outside_the_lints(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
-    let shared = tree.get("Cargo.toml").map(|text| lints(text, "[workspace.lints.")).unwrap_or_default();
-    let repeats = |text: &str| {
-        let mut own = lints(text, "[lints.");
-        let forbidden = ("rust", "unsafe_code = \"forbid\"");
-        own.remove(&("rust", "unsafe_code = \"deny\"")) && own.insert(forbidden) && own == shared
-    };
-    let takes_part = |package: &&Package| {
-        tree.get(&package.manifest).is_some_and(|text| {
-            text.contains("[lints]\nworkspace = true") || package.manifest == UNSAFE && repeats(text)
-        })
-    };
-    let outside = packages.iter().filter(|package| !takes_part(package));
-    outside
+    let says =
+        |manifest: &str, text: &str| tree.get(manifest).is_some_and(|manifest| manifest.contains(text));
+    let outside = packages.iter().filter(|package| !says(&package.manifest, "[lints]\nworkspace = true"));
+    let mut findings: Vec<Finding> = outside
         .map(|package| Finding::new(&package.manifest, "no `[lints] workspace = true`", WHY_LINTS))
-        .collect()
-}
-
-/// What a manifest says in its tables of lints, each with the table's last name.
-fn lints<'a>(manifest: &'a str, table: &str) -> BTreeSet<(&'a str, &'a str)> {
-    let mut inside = None;
-    let mut found = BTreeSet::new();
-    for line in manifest.lines().map(str::trim) {
-        if line.starts_with('[') {
-            inside = line.strip_prefix(table).and_then(|rest| rest.strip_suffix(']'));
-        } else if let Some(tool) = inside
-            && !line.is_empty()
-            && !line.starts_with('#')
-        {
-            found.insert((tool, line));
-        }
+        .collect();
+    if !says("Cargo.toml", "[workspace.lints.rust]\nunsafe_code = \"forbid\"") {
+        let why = "code that is not `unsafe` cannot corrupt memory, whoever wrote it: the compiler checks it, in every crate";
+        findings.push(Finding::new("Cargo.toml", "`unsafe_code` is not forbidden", why));
     }
-    found
+    findings
 }
 
 #[cfg(test)]
@@ -116,30 +92,22 @@ mod tests {
 
     #[test]
     fn a_crate_without_the_lints_is_found() {
+        let workspace = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
         let tree = Tree::of([
+            ("Cargo.toml", workspace),
             ("crates/a/Cargo.toml", "[lints]\nworkspace = true\n"),
             ("crates/b/Cargo.toml", "[package]\n"),
+            ("crates/c/Cargo.toml", "[lints.rust]\nunsafe_code = \"deny\"\n"),
         ]);
-        let packages = [package("a", &[]), package("b", &[])];
-        assert_found(&outside_the_lints(&tree, &packages), &["crates/b/Cargo.toml"]);
+        let packages = [package("a", &[]), package("b", &[]), package("c", &[])];
+        let places = ["crates/b/Cargo.toml", "crates/c/Cargo.toml"];
+        assert_found(&outside_the_lints(&tree, &packages), &places);
     }
 
     #[test]
-    fn only_the_crate_with_unsafe_may_repeat_the_lints_and_must_repeat_all_of_them() {
-        let workspace = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n\n[workspace.lints.clippy]\npanic = \"deny\"\n";
-        let repeated =
-            "[lints.rust]\nunsafe_code = \"deny\"\n[lints.clippy]\n# why\npanic = \"deny\"\n[dependencies]\n";
-        let found = |room: &str, manifest: &str| {
-            let path = format!("crates/{room}/Cargo.toml");
-            let tree = Tree::of([("Cargo.toml", workspace), (path.as_str(), manifest)]);
-            outside_the_lints(&tree, &[package(room, &[])]).len()
-        };
-        assert_eq!(found("footprint", repeated), 0);
-        assert_eq!(found("other", repeated), 1);
-        for wrong in ["unsafe_code = \"allow\"", ""] {
-            assert_eq!(found("footprint", &repeated.replace("unsafe_code = \"deny\"", wrong)), 1, "{wrong}");
+    fn a_workspace_that_does_not_forbid_unsafe_is_found() {
+        for lints in ["[workspace.lints.rust]\nunsafe_code = \"deny\"\n", ""] {
+            assert_found(&outside_the_lints(&Tree::of([("Cargo.toml", lints)]), &[]), &["Cargo.toml"]);
         }
-        assert_eq!(found("footprint", &repeated.replace("panic = \"deny\"", "")), 1);
-        assert_eq!(found("footprint", &repeated.replace("panic = \"deny\"", "panic = \"allow\"")), 1);
     }
 }

@@ -13,10 +13,11 @@ const WHY_COMMANDS: &str = "the first command a newcomer copies must work";
 /// Commands that are shown to people and do not exist.
 pub fn false_commands(tree: &Tree) -> Vec<Finding> {
     let makefile = tree.get("Makefile").unwrap_or_default();
-    let cli: Vec<&str> =
-        tree.rust().filter(|(path, _)| path.starts_with("crates/cli/src/")).map(|(_, text)| text).collect();
-    // Until the executable has commands, there is nothing to compare with.
-    let has_commands = cli.iter().any(|text| text.contains("Subcommand"));
+    let source = |room: &str| -> Vec<&str> {
+        let directory = format!("crates/{room}/src/");
+        tree.rust().filter(|(path, _)| path.starts_with(&directory)).map(|(_, text)| text).collect()
+    };
+    let (cli, dev) = (source("cli"), source("dev"));
     let mut findings = Vec::new();
     for line in tree.markdown().flat_map(|(path, text)| shown_commands(path, text)) {
         let words: Vec<&str> = line.text.split_whitespace().collect();
@@ -25,10 +26,11 @@ pub fn false_commands(tree: &Tree) -> Vec<Finding> {
                 let exists = makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
                 (!exists).then(|| format!("`make {target}` is not in the Makefile"))
             }
-            ["pawl", arguments @ ..] | ["cargo", "run", "--release", "--", arguments @ ..]
-                if has_commands =>
-            {
+            ["pawl", arguments @ ..] | ["cargo", "run", "--release", "--", arguments @ ..] => {
                 unknown_argument(&cli, arguments).map(|word| format!("`pawl` does not know `{word}`"))
+            }
+            ["pawl-dev", arguments @ ..] => {
+                unknown_argument(&dev, arguments).map(|word| format!("`pawl-dev` does not know `{word}`"))
             }
             _ => None,
         };
@@ -57,7 +59,7 @@ fn shown_commands<'a>(path: &'a str, text: &'a str) -> Vec<Line<'a>> {
             let skipped: usize =
                 command.split_inclusive(' ').take_while(|word| variables(&word.trim())).map(str::len).sum();
             let command = command.get(skipped..).unwrap_or(command);
-            if ["make ", "pawl ", "cargo run "].iter().any(|word| command.starts_with(word)) {
+            if ["make ", "pawl ", "pawl-dev ", "cargo run "].iter().any(|word| command.starts_with(word)) {
                 found.push(Line { text: command, ..line });
             }
         }
@@ -217,7 +219,7 @@ mod tests {
     }
 
     const README: &str = "```sh\n$ make test\ncargo run --release -- up --demo   # then look\nmake tset\n\
-        SEEDS=5 make sim\npawl crds --all\npawl exlpain x\n```\nmake nothing\n";
+        SEEDS=5 make sim\npawl crds --all\npawl exlpain x\npawl-dev sim\npawl-dev up\n```\nmake nothing\n";
 
     #[test]
     fn a_command_that_is_not_there_is_found() {
@@ -225,10 +227,11 @@ mod tests {
         let tree = Tree::of([
             ("README.md", README),
             ("Makefile", "test: x\nsim:\n"),
-            ("crates/cli/src/main.rs", source),
+            ("crates/cli/src/lib.rs", source),
+            ("crates/dev/src/main.rs", "#[derive(Subcommand)] enum Command { Sim(Sim) }"),
         ]);
         let findings = false_commands(&tree);
-        assert_found(&findings, &["README.md:4", "README.md:6", "README.md:7"]);
+        assert_found(&findings, &["README.md:4", "README.md:6", "README.md:7", "README.md:9"]);
         assert!(findings[1].what.contains("Crds") || findings[1].what.contains("crds"), "{}", findings[1]);
     }
 

@@ -48,7 +48,6 @@ pub(super) enum PullAction {
     Opened,
     Synchronize,
     Closed,
-    ReadyForReview,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +100,6 @@ impl World {
             PullAction::Opened => "opened",
             PullAction::Synchronize => "synchronize",
             PullAction::Closed => "closed",
-            PullAction::ReadyForReview => "ready_for_review",
         };
         let Some(home) = self.repositories.get(&repository) else { return };
         let Some(pull) = home.pulls.get(&number) else { return };

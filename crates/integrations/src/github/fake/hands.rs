@@ -201,10 +201,6 @@ impl Repo {
         self.change_pull(number, PullAction::Closed, |pull| pull.open = false);
     }
 
-    pub fn ready_for_review(&self, number: i64) {
-        self.change_pull(number, PullAction::ReadyForReview, |pull| pull.draft = false);
-    }
-
     fn change_pull(&self, number: i64, action: PullAction, change: impl FnOnce(&mut Pull)) {
         let mut world = self.world();
         let now = world.now();

@@ -53,7 +53,7 @@ impl Machine for OrphanPods {
 
     fn decide(&self, observed: &Option<Orphan>, _: Timestamp) -> Plan<()> {
         let Some(Orphan { pod, job }) = observed else { return Plan::rest() };
-        let confirm = job.clone().map(Step::ConfirmGone);
+        let confirm = job.clone().map(Step::confirm_gone);
         Plan { steps: confirm.into_iter().chain([pod.release()]).collect(), ..Plan::rest() }
     }
 }

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::pods::{self, Action, Seen};
 use super::{FIRST_BACKOFF, LONGEST_BACKOFF, Round, later};
 use crate::backoff;
-use crate::plan::Waiting;
 
 impl<'a> Round<'a> {
     pub(super) fn limit_per_index(&self) -> Option<i32> {
@@ -95,8 +94,6 @@ impl<'a> Round<'a> {
         let (tired, rested): (Vec<_>, Vec<_>) =
             vacancies.into_iter().partition(|index| ready_at(index).is_some_and(|at| at > self.now));
         if let Some(at) = tired.iter().filter_map(ready_at).min() {
-            let why = "an index failed, and its next Pod backs off".to_owned();
-            self.plan.waiting.push(Waiting::Time { at, why });
             self.wake_at(at);
         }
         rested

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::TRACKING;
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Step};
 
 /// Which index of an Indexed Job a Pod works on; an annotation and a label.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -116,30 +116,19 @@ impl Seen {
 
     /// Why a Pod must go depends on what it was seen doing: one that has ended meanwhile has a result to be counted.
     pub(super) fn delete(&self) -> Step {
-        Step::Delete {
-            target: self.object.reference(),
-            resource_version: Some(self.object.resource_version().to_owned()),
-            propagation: Propagation::Background,
-            only_if_gone: vec![],
-        }
+        Step::delete_unchanged(&self.object)
     }
 
     /// A Pod that was counted has lost its finalizer before the count was written: if it is as it was seen, it was not
     /// counted in the version of the Job that is at hand, however late the Pod was seen.
     pub(super) fn confirm_uncounted(&self) -> Step {
-        let resource_version = self.object.resource_version().to_owned();
-        Step::ConfirmUnchanged { target: self.object.reference(), resource_version }
+        Step::confirm_unchanged(&self.object)
     }
 
     /// Takes the tracking finalizer off, of exactly the version that was seen.
     pub(super) fn release(&self) -> Step {
         let kept: Vec<_> = self.object.finalizers().iter().filter(|held| *held != TRACKING).collect();
-        Step::Patch {
-            target: self.object.reference(),
-            resource_version: Some(self.object.resource_version().to_owned()),
-            patch: json!({"metadata": {"finalizers": kept}}),
-            part: Part::Main,
-        }
+        Step::patch_unchanged(&self.object, json!({"metadata": {"finalizers": kept}}))
     }
 
     /// What a pod failure policy says of this failed Pod, if a rule matches it.

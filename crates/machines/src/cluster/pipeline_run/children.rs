@@ -10,7 +10,7 @@ use super::graph::{Graph, Node};
 use crate::cluster::tekton::substitute::{Replacements, carry, names_param};
 use crate::cluster::tekton::{MANAGED_BY, child_name, handed_down, workspace};
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Adopt, Step};
 
 /// Everything a TaskRun is made of.
 #[derive(Debug)]
@@ -34,12 +34,7 @@ pub(super) fn name(run: &str, task: &str) -> String {
 
 /// Tells a TaskRun to stop, if it is still as it was seen: one that has ended meanwhile is not told.
 pub(super) fn stop(run: &Object, why: &str) -> Step {
-    Step::Patch {
-        target: run.reference(),
-        resource_version: Some(run.resource_version().to_owned()),
-        patch: json!({"spec": {"status": "TaskRunCancelled", "statusMessage": why}}),
-        part: Part::Main,
-    }
+    Step::patch_unchanged(run, json!({"spec": {"status": "TaskRunCancelled", "statusMessage": why}}))
 }
 
 impl Making<'_> {

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::graph::Graph;
 use crate::cluster::task_run::bad_params;
+use crate::cluster::tekton::origin::BundleEntry;
 use crate::cluster::tekton::origin::{Origin, Wanted};
 use crate::cluster::tekton::spec::{self, MAX_TASKS};
 use crate::cluster::tekton::substitute::{Replacements, ResultName, results_named_in};
 use crate::cluster::tekton::values::{self, Problem};
 use crate::cluster::tekton::{Verdict, workspace};
 use crate::object::{Object, Reference};
-use crate::outside::Call;
 use crate::view::Input;
 
 /// What is known of the pipeline in this look.
@@ -21,7 +21,7 @@ use crate::view::Input;
 pub(super) enum Resolved {
     Pipeline(Box<Pipeline>),
     /// To be asked for first.
-    Asking(Vec<Call>),
+    Asking(Vec<BundleEntry>),
     /// Asked for, and not answered for now, and why.
     Later(String),
     /// The run fails, once it is confirmed that these objects are not there.

@@ -1,8 +1,9 @@
 use super::*;
 use crate::cluster::task_run::TaskRuns;
+use crate::cluster::tekton::origin::BundleEntry;
+use crate::external::Reply;
 use crate::failure::Failure;
 use crate::machine::AnyMachine;
-use crate::outside::Reply;
 use crate::testing::Cluster;
 use crate::view::View;
 use pawl_api::k8s::POD;
@@ -482,17 +483,10 @@ fn a_bundle_is_asked_for_once_and_what_is_no_bundle_fails_the_run() {
     let spec = "pipelineRef: {resolver: bundles, params: [{name: bundle, value: 'example.com/b:1'}, {name: name, value: w}, \
         {name: kind, value: pipeline}]}";
     let mut run = Run::of(spec);
-    run.cluster.outside = |call| match call {
-        crate::outside::Call::Bundle(entry) if entry.kind == "pipeline" => {
-            Ok(Reply::Bundle(json!({"spec": {
+    run.cluster.outside = |call| {
+        assert!(call.request::<BundleEntry>().is_some_and(|entry| entry.kind == "pipeline"), "{call}");
+        Ok(Reply::new::<BundleEntry>(json!({"spec": {
             "tasks": [{"name": "a", "taskSpec": {"steps": [{"name": "s", "image": "i"}]}}]}})))
-        }
-        other @ crate::outside::Call::GitHub(_)
-        | other @ crate::outside::Call::Logs(_)
-        | other @ crate::outside::Call::Bundle(_)
-        | other @ crate::outside::Call::Action(_)
-        | other @ crate::outside::Call::Safety(_)
-        | other @ crate::outside::Call::Cluster(_) => panic!("{other}"),
     };
     let run = run.play_out();
     assert_eq!((run.reason().as_str(), run.cluster.calls.len()), ("Succeeded", 1));

@@ -1,8 +1,9 @@
 //! Where does a pipeline or task come from: an object of the same namespace, or a bundle?
 //!
-//! A bundle is asked for like anything outside of the API server ([`crate::outside`]); what came back is kept in the
-//! run's status, so it is asked for once. A registry that does not answer is asked again, for as long as Tekton would.
+//! A bundle is read by an external call ([`crate::external`]); what came back is kept in the run's status, so it is
+//! asked for once. A registry that does not answer is asked again, for as long as Tekton would.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,13 +15,35 @@ use serde_json::{Map, Value};
 use super::go_duration;
 use super::substitute::plain;
 use crate::cluster::job::later;
+use crate::external::Request;
 use crate::failure::Category;
 use crate::object::{Key, Reference};
-use crate::outside::{BundleEntry, Call};
 use crate::view::Input;
 
 /// How long Tekton waits for a resolver before the run fails.
 const RESOLUTION_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Reads one pipeline or task of a Tekton bundle, an OCI image whose layers are manifests; the reply is the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BundleEntry {
+    /// As images are named.
+    pub bundle: String,
+    /// `pipeline` or `task`.
+    pub kind: String,
+    pub name: String,
+}
+
+impl Request for BundleEntry {
+    type Reply = Value;
+    const SYSTEM: &'static str = "bundles";
+}
+
+impl fmt::Display for BundleEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bundle, kind, name } = self;
+        write!(f, "read {kind} {name} of bundle {bundle}")
+    }
+}
 
 /// A pipeline or task, as far as it is known in this look.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +54,7 @@ pub(crate) enum Origin<T> {
         spec: Box<T>,
     },
     /// To be asked for first.
-    Ask(Call),
+    Ask(BundleEntry),
     /// Asked for, and not answered for now, and why: the look is repeated by itself.
     Later(String),
     /// No such object is known. A cache that has not seen it is no proof: to be confirmed.
@@ -107,13 +130,10 @@ impl Wanted<'_> {
                 format!("resolver type bundles: kind {kind:?} is given where a {default_kind} is needed");
             return Origin::Refused(wanted);
         }
-        let call = Call::Bundle(BundleEntry { bundle, kind: default_kind.to_owned(), name: name.clone() });
-        match input.answers.get(&call) {
-            None => Origin::Ask(call),
-            Some(Ok(reply)) => reply.bundle().map_or_else(
-                || Origin::Refused("resolver type bundles: the answer is no bundle".to_owned()),
-                |object| read(&name, object),
-            ),
+        let entry = BundleEntry { bundle, kind: default_kind.to_owned(), name };
+        match input.answers.get(&entry) {
+            None => Origin::Ask(entry),
+            Some(Ok(manifest)) => read(&entry.name, manifest),
             Some(Err(failure)) => match failure.category {
                 Category::Transient | Category::Conflict => {
                     Origin::Later(format!("resolver type bundles: {}", failure.message))

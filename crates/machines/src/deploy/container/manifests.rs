@@ -12,13 +12,13 @@
 #![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
 
 use pawl_api::deploy::{Target, target};
-use pawl_api::git::workflow::HELD;
-use pawl_api::k8s::{JOB, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT};
+use pawl_api::k8s::{ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT};
 use pawl_api::meta::names;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::deploy::item_job::Flow;
+use crate::hardening::Hardening;
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Step};
 
@@ -153,7 +153,7 @@ pub(super) fn make_input(me: &Object, data: &Value) -> Step {
     Step::Create { kind: SECRET, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
 }
 
-/// The Job of one try, made and not let go.
+/// The manifest of the Job of one try.
 pub(super) fn job(
     me: &Object,
     key: &Key,
@@ -162,12 +162,10 @@ pub(super) fn job(
     config: &Config,
     image: &str,
     target: Option<&Object>,
-) -> Step {
+) -> Value {
     let out = out_key(me);
     let shared = json!({"name": "shared", "mountPath": SHARED});
     let small = json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}});
-    let safe = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-        "capabilities": {"drop": ["ALL"]}});
     let mut prepared = vec![shared.clone(), mount("in", IN), mount("out", OUT)];
     let mut volumes = vec![
         json!({"name": "shared", "emptyDir": {}}),
@@ -188,14 +186,14 @@ pub(super) fn job(
         volumes.push(json!({"name": "target", "secret": {"secretName": secret.name,
             "items": [{"key": field, "path": CONTENT_KEY}]}}));
     }
-    let prepare = json!({"name": "prepare", "image": image, "volumeMounts": prepared, "resources": small,
-        "securityContext": safe,
+    let mut prepare = json!({"name": "prepare", "image": image, "volumeMounts": prepared, "resources": small,
         "args": ["container", "prepare", "--shared", SHARED, "--in", IN, "--out", OUT, "--target", TARGET]});
-    let collect = json!({"name": "collect", "image": image, "restartPolicy": "Always", "resources": small,
-        "securityContext": safe,
+    let mut collect = json!({"name": "collect", "image": image, "restartPolicy": "Always", "resources": small,
         "volumeMounts": [shared.clone(), {"name": "token", "mountPath": TOKEN, "readOnly": true}],
         "args": ["container", "collect", "--shared", SHARED, "--namespace", out.namespace, "--secret", out.name,
             "--job", job]});
+    Hardening::OWN_IMAGE.apply_to_container(&mut prepare);
+    Hardening::OWN_IMAGE.apply_to_container(&mut collect);
     let env = [
         ("OPERATION", operation(flow).to_owned()),
         ("IMPORTS_PATH", format!("{SHARED}/imports.json")),
@@ -212,21 +210,21 @@ pub(super) fn job(
     }
     let marks = json!({pawl_api::deploy::labels::DEPLOY_ITEM: me.name(),
         pawl_api::deploy::labels::DEPLOY_ITEM_NAMESPACE: me.namespace()});
-    let manifest = json!({
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks,
-            "annotations": {HELD: "false"}, "ownerReferences": [me.controller_reference()]},
-        "spec": {
-            "suspend": true, "backoffLimit": 0, "podReplacementPolicy": "Failed",
-            "template": {"metadata": {"labels": marks}, "spec": {
-                "restartPolicy": "Never", "serviceAccountName": named(me, "collect").name,
-                "automountServiceAccountToken": false, "enableServiceLinks": false,
-                "terminationGracePeriodSeconds": GRACE_SECONDS,
-                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-                "volumes": volumes, "initContainers": [prepare, collect], "containers": [main],
-            }},
-        },
+    let mut pod = json!({
+        "restartPolicy": "Never", "serviceAccountName": named(me, "collect").name,
+        "automountServiceAccountToken": false, "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "volumes": volumes, "initContainers": [prepare, collect], "containers": [main],
     });
-    Step::Create { kind: JOB, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
+    Hardening::ANY_USER.apply_to_pod(&mut pod);
+    json!({
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks,
+            "ownerReferences": [me.controller_reference()]},
+        "spec": {
+            "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "template": {"metadata": {"labels": marks}, "spec": pod},
+        },
+    })
 }
 
 fn mount(volume: &str, path: &str) -> Value {

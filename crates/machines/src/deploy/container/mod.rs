@@ -1,10 +1,10 @@
 //! What is to be done for an item that is an image to be run?
 //!
 //! ```text
-//! account, Secrets, Job (made, not started) ─▶ its UID is written down ─▶ it is let go ─▶ it ends ─▶ what it brought out
+//! account, Secrets, Job (held) ─▶ its UID is recorded ─▶ it starts ─▶ it ends ─▶ what it brought out
 //! ```
-//! There is one Job per job and try, whose name follows from both (I1). A process that stalls between deciding and making
-//! starts nothing: what it makes too late is never let go, and is removed. A removal is the same with `OPERATION=DELETE`.
+//! There is one Job per job and try, whose name follows from both; [`crate::held_run`] runs it once (I1). A removal is the
+//! same with `OPERATION=DELETE`.
 
 mod manifests;
 pub mod state;
@@ -17,7 +17,6 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use pawl_api::deploy::{DeployItem, DeployItemStatus, target};
-use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{JOB, POD, SECRET};
 use pawl_api::meta::Reason;
 use serde::{Deserialize, Serialize};
@@ -27,10 +26,9 @@ pub use self::manifests::out;
 use self::manifests::{Config, MAIN};
 use super::deploy_item::{Come, Observed, Work};
 use super::item_job::Flow;
-use crate::cluster::job::followed::is_finished;
-use crate::git::job_template;
+use crate::held_run::{self, HeldRun, RunState};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Part, Propagation, Step, Waiting};
+use crate::plan::{Adopt, Note, Step};
 use crate::view::View;
 use crate::yaml;
 
@@ -38,8 +36,8 @@ use crate::yaml;
 #[derive(Debug)]
 pub(super) struct Facts {
     config: Result<Config, String>,
-    /// The Job of this try, whoever made it.
-    job: Option<Arc<Object>>,
+    /// The Job of this try.
+    job: HeldRun,
     /// All Jobs of the item.
     all: Vec<Arc<Object>>,
     /// The Pods of this try's Job.
@@ -49,7 +47,6 @@ pub(super) struct Facts {
     target: Option<Arc<Object>>,
     /// The image of Pawl itself.
     image: String,
-    key: Key,
 }
 
 /// What this deployer keeps for itself.
@@ -88,38 +85,37 @@ pub(super) fn observe(view: &dyn View, me: &Object, item: &DeployItem, image: &s
     let status = item.status.clone().unwrap_or_default();
     let tried = status.retries.unwrap_or_default();
     let key = manifests::job_key(me, status.job_id.as_deref().unwrap_or_default(), tried);
-    let job = view.get(&JOB, &key);
+    let found = view.get(&JOB, &key);
+    let recorded = Kept::of(&status).job.filter(|made| made.name == key.name).map(|made| made.uid);
+    let owner = Adopt::ControlledBy(me.uid().to_owned());
     let beside = |name: &str| Key::new(me.namespace(), name);
     let named = item.spec.target.as_ref();
     Facts {
         config,
-        pods: job.as_ref().map(|job| view.owned(&POD, job.uid())).unwrap_or_default(),
-        job,
+        pods: found.as_ref().map(|job| view.owned(&POD, job.uid())).unwrap_or_default(),
+        job: HeldRun::new(JOB, key, owner, found, recorded),
         all: view.owned(&JOB, me.uid()),
         input: view.get(&SECRET, &manifests::in_key(me)),
         output: view.get(&SECRET, &manifests::out_key(me)),
         target: named.and_then(|named| view.get(&target::KIND, &beside(&named.name))),
         image: image.to_owned(),
-        key,
     }
 }
 
 impl Facts {
     /// The run that acts for the item.
     pub(super) fn run(&self) -> Reference {
-        let uid = self.job.as_ref().map(|job| job.uid().to_owned()).unwrap_or_default();
-        Reference { kind: JOB, key: self.key.clone(), uid }
+        self.job.current()
     }
 
     /// Stops what still runs although its job is over; empty once nothing does.
     pub(super) fn stop(&self) -> Vec<Step> {
-        self.all.iter().filter(|job| !is_over(job)).map(stop).collect()
+        self.all.iter().filter(|job| !held_run::is_finished(job)).map(|job| held_run::delete(job)).collect()
     }
 }
 
 /// What has come of an item whose job was picked up.
 pub(super) fn work(observed: &Observed, facts: &Facts, flow: Flow, status: &DeployItemStatus) -> Work {
-    let me = &observed.me;
     let kept = Kept::of(status);
     let config = match &facts.config {
         Ok(config) => config,
@@ -135,38 +131,35 @@ pub(super) fn work(observed: &Observed, facts: &Facts, flow: Flow, status: &Depl
         return Work::come(Come::Done("it was never deployed".to_owned()));
     }
     // Those of other jobs and tries go first: two would write into the same state.
-    let others: Vec<&Arc<Object>> = facts.all.iter().filter(|job| job.key() != facts.key).collect();
+    let key = facts.job.reference().key;
+    let others: Vec<&Arc<Object>> = facts.all.iter().filter(|job| job.key() != key).collect();
     if !others.is_empty() {
-        return Work {
-            steps: others.into_iter().filter(|job| !job.is_deleting()).map(stop).collect(),
-            ..Work::default()
-        };
+        let staying = others.into_iter().filter(|job| !job.is_deleting());
+        return Work { steps: staying.map(|job| held_run::delete(job)).collect(), ..Work::default() };
     }
-    let recorded = kept.job.as_ref().filter(|made| made.name == facts.key.name);
-    match (&facts.job, recorded) {
-        (Some(job), _) if job.controller().is_none_or(|owner| owner.uid != me.uid()) => {
-            let message = format!("Job {} exists and belongs to somebody else", facts.key);
-            Work::come(Come::Hopeless(Reason::OwnershipMismatch, message))
+    match facts.job.state() {
+        RunState::Absent => start(observed, facts, config, flow, status),
+        RunState::Foreign(job) => {
+            let message = format!("Job {key} exists and belongs to somebody else");
+            Work {
+                steps: vec![Step::confirm_unchanged(job)],
+                ..Work::come(Come::Hopeless(Reason::OwnershipMismatch, message))
+            }
         }
-        (Some(job), Some(made)) if made.uid != job.uid() => match job.annotation(HELD) {
-            // Made too late by somebody who stalled: it never ran.
-            Some(_) => Work { steps: vec![stop(job)], ..Work::default() },
-            None => vanished(&facts.key, &made.uid),
-        },
-        (Some(job), None) => {
+        RunState::Vanished => {
+            let message = format!("Job {key} was gone before its result was recorded");
+            Work {
+                steps: vec![facts.job.confirm_gone()],
+                ..Work::come(Come::Failed(Reason::JobVanished, message))
+            }
+        }
+        RunState::Late(job) => Work { steps: HeldRun::delete_late(job).into(), ..Work::default() },
+        RunState::Unrecorded(job) => {
             let made = Made { name: job.name().to_owned(), uid: job.uid().to_owned() };
             Work { provider_status: Kept { job: Some(made) }.written(), ..Work::default() }
         }
-        (Some(job), Some(_)) => match job_template::release(job) {
-            Some(patch) => {
-                let go =
-                    Step::Patch { target: job.reference(), resource_version: None, patch, part: Part::Main };
-                Work { steps: vec![go], ..Work::default() }
-            }
-            None => follow(facts, job, status),
-        },
-        (None, Some(made)) => vanished(&facts.key, &made.uid),
-        (None, None) => start(observed, facts, config, flow, status),
+        RunState::Held(job) => Work { steps: held_run::start(job).into_iter().collect(), ..Work::default() },
+        RunState::Started(job) => follow(facts, job, status),
     }
 }
 
@@ -190,16 +183,13 @@ fn start(observed: &Observed, facts: &Facts, config: &Config, flow: Flow, status
                 .filter(|(key, _)| !encoded.contains_key(*key))
                 .map(|(key, _)| (key.clone(), Value::Null));
             let patch: Map<String, Value> = gone.chain(encoded.clone()).collect();
-            steps.push(Step::Patch {
-                target: secret.reference(),
-                resource_version: Some(secret.resource_version().to_owned()),
-                patch: json!({"data": patch}),
-                part: Part::Main,
-            });
+            steps.push(Step::patch_unchanged(secret, json!({"data": patch})));
         }
     }
     let job = status.job_id.as_deref().unwrap_or_default();
-    steps.push(manifests::job(me, &facts.key, job, flow, config, &facts.image, facts.target.as_deref()));
+    let key = facts.job.reference().key;
+    let manifest = manifests::job(me, &key, job, flow, config, &facts.image, facts.target.as_deref());
+    steps.push(facts.job.create(manifest));
     let ignored = [("blueprint", &config.blueprint), ("componentDescriptor", &config.component_descriptor)];
     let notes = ignored.into_iter().filter(|(_, value)| !value.is_null()).map(|(field, _)| {
         let message =
@@ -234,11 +224,7 @@ fn follow(facts: &Facts, object: &Arc<Object>, status: &DeployItemStatus) -> Wor
     let ended = conditions
         .iter()
         .find(|one| one.status == "True" && (one.type_ == "Complete" || one.type_ == "Failed"));
-    let Some(ended) = ended else {
-        let until = "it has ended".to_owned();
-        let waiting = vec![Waiting::Object { kind: JOB, key: object.key(), until }];
-        return Work { waiting, ..Work::default() };
-    };
+    let Some(ended) = ended else { return Work::default() };
     if ended.type_ == "Failed" {
         let why = exit(&facts.pods)
             .or_else(|| ended.message.clone())
@@ -246,16 +232,13 @@ fn follow(facts: &Facts, object: &Arc<Object>, status: &DeployItemStatus) -> Wor
         return Work::come(Come::Failed(Reason::JobFailed, why));
     }
     let Some(output) = &facts.output else {
-        let message = format!("Secret {} with what it brought out is gone", facts.key);
+        let message = format!("Secret {} with what it brought out is gone", object.key());
         return Work::come(Come::Failed(Reason::ExportMissing, message));
     };
     let brought = decoded(output);
     let text = |key: &str| brought.get(key).map(String::as_str).filter(|text| !text.is_empty());
     // A cache may show the Job's end before what came out of it: the server is asked before that is believed.
-    let still = Step::ConfirmUnchanged {
-        target: output.reference(),
-        resource_version: output.resource_version().to_owned(),
-    };
+    let still = Step::confirm_unchanged(output);
     let failed = |message: String| Work {
         steps: vec![still.clone()],
         ..Work::come(Come::Failed(Reason::ExportMissing, message))
@@ -275,12 +258,6 @@ fn follow(facts: &Facts, object: &Arc<Object>, status: &DeployItemStatus) -> Wor
     Work { export, ..Work::come(Come::Done("the image has run".to_owned())) }
 }
 
-fn vanished(job: &Key, uid: &str) -> Work {
-    let gone = Reference { kind: JOB, key: job.clone(), uid: uid.to_owned() };
-    let message = format!("Job {job} was gone before its result was recorded");
-    Work { steps: vec![Step::ConfirmGone(gone)], ..Work::come(Come::Failed(Reason::JobVanished, message)) }
-}
-
 /// How the image ended, as its Pod says it.
 fn exit(pods: &[Arc<Object>]) -> Option<String> {
     pods.iter().rev().find_map(|pod| {
@@ -298,19 +275,6 @@ fn exit(pods: &[Arc<Object>]) -> Option<String> {
             ))
         })
     })
-}
-
-fn is_over(job: &Arc<Object>) -> bool {
-    job.parse::<Job>().is_ok_and(|job| job.status.as_ref().is_some_and(is_finished))
-}
-
-fn stop(job: &Arc<Object>) -> Step {
-    Step::Delete {
-        target: job.reference(),
-        resource_version: None,
-        propagation: Propagation::Foreground,
-        only_if_gone: vec![],
-    }
 }
 
 #[cfg(test)]

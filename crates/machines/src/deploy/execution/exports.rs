@@ -69,7 +69,7 @@ pub(super) fn complete(
                 let message = format!("the export of {item}, Secret {key}, is not there");
                 let mut plan = report.fails("Completing", Reason::ExportMissing, message);
                 let gone = Reference { kind: SECRET, key: key.clone(), uid: String::new() };
-                plan.steps.insert(0, Step::ConfirmGone(gone));
+                plan.steps.insert(0, Step::confirm_gone(gone));
                 return plan;
             }
         }

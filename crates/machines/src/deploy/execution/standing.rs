@@ -149,13 +149,6 @@ impl<'a> Side<'a> {
         objects.filter(|object| !object.is_deleting())
     }
 
-    pub(super) fn running(&self) -> impl Iterator<Item = &'a Arc<Object>> {
-        let members = self.members.iter().zip(&self.standing);
-        members
-            .filter(|(_, one)| **one == Standing::Running)
-            .filter_map(|(owned, _)| owned.map(|owned| &owned.object))
-    }
-
     /// The first few, by the names people gave them.
     pub(super) fn names(&self, those: &[usize]) -> String {
         let mut text = those.iter().take(MAX_NAMED).map(|at| self.name(*at)).collect::<Vec<_>>().join(", ");

@@ -18,7 +18,7 @@ use crate::apply::difference;
 use crate::deploy::blueprint::{Blueprint, ExportInputs, ExportedTarget, Fault, Sort};
 use crate::deploy::export_secret;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Part, Step};
 use crate::view::View;
 
 /// What there is to export from, and where it goes.
@@ -152,12 +152,7 @@ pub(super) fn steps(observed: &Observed) -> Result<Vec<Step>, Problem> {
             &spec,
         )?);
     }
-    steps.extend(exported.stale.iter().map(|found| Step::Delete {
-        target: found.reference(),
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }));
+    steps.extend(exported.stale.iter().map(|found| Step::delete(found)));
     Ok(steps)
 }
 

@@ -17,7 +17,7 @@ use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::job::{self, Jobs};
 use crate::deploy::tree::Says;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Part, Step, Waiting};
+use crate::plan::{Part, Step};
 use crate::view::View;
 
 /// How many of them a message names.
@@ -132,10 +132,6 @@ impl Member {
         })
     }
 
-    pub(super) fn awaited(&self, until: &str) -> Waiting {
-        Waiting::Object { kind: self.object.kind().clone(), key: self.object.key(), until: until.to_owned() }
-    }
-
     /// What went wrong with it, after its name.
     fn told(&self) -> String {
         let name = self.name();
@@ -184,12 +180,6 @@ impl<'a> Side<'a> {
         self.members.get(at).and_then(|(_, member)| *member)
     }
 
-    /// Those that run.
-    pub(super) fn running(&self) -> impl Iterator<Item = &'a Member> {
-        let members = self.members.iter().zip(&self.standing);
-        members.filter(|(_, one)| **one == Standing::Running).filter_map(|((_, member), _)| *member)
-    }
-
     pub(super) fn names(&self, those: &[usize]) -> String {
         let names = those.iter().filter_map(|at| self.members.get(*at)).map(|(name, _)| name.as_str());
         listed(&names.collect::<Vec<_>>())
@@ -225,7 +215,7 @@ impl<'a> Side<'a> {
     pub(super) fn missing(&self, observed: &Observed, refs: &[SubinstallationRef]) -> Vec<Step> {
         let gone = |kind, name: &str| {
             let key = Key::new(observed.me.namespace(), name);
-            Step::ConfirmGone(Reference { kind, key, uid: String::new() })
+            Step::confirm_gone(Reference { kind, key, uid: String::new() })
         };
         let absent = |at: usize| self.members.get(at).is_some_and(|(_, member)| member.is_none());
         let execution = absent(0).then(|| gone(execution::KIND, observed.me.name()));
@@ -277,10 +267,5 @@ pub(super) fn give_job(found: &Arc<Object>, job: &str) -> Step {
 
 /// Only to the version that was seen: so nothing gets a job twice, and nobody's writing is overwritten.
 pub(super) fn patch(found: &Arc<Object>, patch: serde_json::Value, part: Part) -> Step {
-    Step::Patch {
-        target: found.reference(),
-        resource_version: Some(found.resource_version().to_owned()),
-        patch,
-        part,
-    }
+    Step::patch_unchanged(found, patch).in_part(part)
 }

@@ -12,7 +12,7 @@ use super::scope::MAX_DEPTH;
 use crate::apply::difference;
 use crate::deploy::blueprint::{self, Blueprint, Fault, What};
 use crate::deploy::items;
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Part, Step};
 
 /// Why a job ends here.
 pub(super) type Problem = (Reason, String);
@@ -213,10 +213,5 @@ fn update(found: &Member, spec: &Value) -> Option<Step> {
 }
 
 pub(super) fn remove(found: &Member) -> Step {
-    Step::Delete {
-        target: found.object.reference(),
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete(&found.object)
 }

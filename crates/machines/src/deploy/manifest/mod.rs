@@ -35,8 +35,7 @@ use super::item_job::Flow;
 use super::target::{Ask, Call, Place, Steps};
 use crate::failure::{Category, Failure};
 use crate::object::Reference;
-use crate::outside;
-use crate::plan::{Step, Waiting};
+use crate::plan::Step;
 use crate::view::Input;
 
 /// The kinds of which the whole object is seen: those that can be not ready yet, and those that hold what is exported.
@@ -161,7 +160,7 @@ fn ahead(facts: &Facts) -> Option<Work> {
     }
     let asked = facts.kinds.as_ref().or(facts.sight.pending.as_ref());
     if let Some(call) = asked {
-        return Some(Work { asks: vec![outside::Call::Cluster(call.clone())], ..Work::default() });
+        return Some(Work { asks: vec![call.clone().into()], ..Work::default() });
     }
     facts.unheard_kinds.as_ref().or(facts.sight.failed.as_ref()).map(failed)
 }
@@ -210,24 +209,18 @@ fn install(
                 let message = format!("{} objects are deployed", wanted.len());
                 Work { export, ..Work::come(Come::Done(message)) }
             }
-            Err(why) => waits(facts, wanted, why, status, now),
+            Err(_) => waits(facts, status, now),
         },
-        Ready::NotYet(why) => waits(facts, wanted, why, status, now),
+        Ready::NotYet(_) => waits(facts, status, now),
         Ready::Never(why) => Work::come(Come::Failed(Reason::NotReady, why)),
     }
 }
 
-fn waits(facts: &Facts, wanted: &[Managed], why: String, status: &DeployItemStatus, now: Timestamp) -> Work {
-    let first = wanted.first().map(Managed::reference);
-    let waiting = first.map(|Reference { kind, key, .. }| Waiting::Object { kind, key, until: why });
+fn waits(facts: &Facts, status: &DeployItemStatus, now: Timestamp) -> Work {
     let since = status.last_reconcile_time.as_ref().map_or(now, |time| time.0);
     let waited = now.duration_since(since).unsigned_abs();
     let wake = now.checked_add((waited / 4).clamp(SHORTEST_POLL, LONGEST_POLL)).ok();
-    Work {
-        waiting: waiting.into_iter().collect(),
-        wake: wake.filter(|_| facts.sight.polled),
-        ..Work::default()
-    }
+    Work { wake: wake.filter(|_| facts.sight.polled), ..Work::default() }
 }
 
 fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) -> Work {
@@ -279,22 +272,18 @@ fn carried(observed: &Observed, place: &Place, steps: Vec<Step>, then: Work) -> 
     match observed.answers.get(&call) {
         None => {
             // A look that is late must not act there: the version it was decided on is asked for at home, first.
-            let confirm = Step::ConfirmUnchanged {
-                target: observed.me.reference(),
-                resource_version: observed.me.resource_version().to_owned(),
-            };
-            Work { steps: vec![confirm], asks: vec![call], ..Work::default() }
+            let confirm = Step::confirm_unchanged(&observed.me);
+            Work { steps: vec![confirm], asks: vec![call.into()], ..Work::default() }
         }
         Some(Ok(_)) => then,
         Some(Err(failure)) => failed(failure),
     }
 }
 
-fn carry(place: &Place, steps: Vec<Step>) -> Option<outside::Call> {
+fn carry(place: &Place, steps: Vec<Step>) -> Option<Call> {
     match place {
         Place::Through { cluster, .. } => {
-            let ask = Ask::Carry(Steps::of(steps));
-            Some(outside::Call::Cluster(Call { cluster: cluster.clone(), ask }))
+            Some(Call { cluster: cluster.clone(), ask: Ask::Carry(Steps::of(steps)) })
         }
         Place::Here | Place::Missing(_) | Place::Unusable(_) => None,
     }

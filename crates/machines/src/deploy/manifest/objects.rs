@@ -16,9 +16,9 @@ use serde_json::{Map, Value};
 use super::config::{self, Config, Policy};
 use crate::cluster::namespace::lets_in;
 use crate::deploy::target::{Ask, Call, Cluster, Place, Reply};
+use crate::external::Answers;
 use crate::failure::Failure;
 use crate::object::{Key, Object, Reference};
-use crate::outside::{self, Answers};
 use crate::view::{View, group_of};
 
 /// Kubernetes' own kinds; those of others are known by their definitions, or asked for.
@@ -148,14 +148,13 @@ impl<'a> Kinds<'a> {
         }
         let unknown: Vec<(String, String)> = unknown.into_iter().collect();
         let call = Call { cluster: Arc::clone(cluster), ask: Ask::Kinds(unknown.clone()) };
-        match answers.get(&outside::Call::Cluster(call.clone())) {
+        match answers.get(&call) {
             None => kinds.pending = Some(call),
             Some(Err(failure)) => kinds.failed = Some(failure.clone()),
-            Some(Ok(reply)) => {
-                if let outside::Reply::Cluster(Reply::Kinds(found)) = &**reply {
-                    kinds.heard = unknown.into_iter().zip(found.iter().cloned()).collect();
-                }
+            Some(Ok(Reply::Kinds(found))) => {
+                kinds.heard = unknown.into_iter().zip(found.iter().cloned()).collect();
             }
+            Some(Ok(Reply::Objects(_) | Reply::Carried)) => {}
         }
         kinds
     }

@@ -15,9 +15,9 @@ use super::readiness::{self, CHECKED, Ready};
 use super::{WATCHED, objects::Wanted};
 use crate::deploy::json_path::Path;
 use crate::deploy::target::{Call, Place, Reply};
+use crate::external::Answers;
 use crate::failure::Failure;
 use crate::object::{Object, Reference};
-use crate::outside::{self, Answers};
 use crate::view::View;
 
 /// What was seen, and what is still to be asked.
@@ -70,17 +70,16 @@ impl Sight {
         }
         self.polled = true;
         let call = objects::read(eyes.place, unseen.clone());
-        match eyes.answers.get(&outside::Call::Cluster(call.clone())) {
+        match eyes.answers.get(&call) {
             None => self.pending = Some(call),
             Some(Err(failure)) => self.failed = Some(failure.clone()),
-            Some(Ok(reply)) => {
-                if let outside::Reply::Cluster(Reply::Objects(read)) = &**reply {
-                    for (place, raw) in unseen.into_iter().zip(read) {
-                        let found = raw.as_ref().and_then(|raw| objects::object(&place, raw));
-                        self.found.insert(place, found);
-                    }
+            Some(Ok(Reply::Objects(read))) => {
+                for (place, raw) in unseen.into_iter().zip(read) {
+                    let found = raw.as_ref().and_then(|raw| objects::object(&place, raw));
+                    self.found.insert(place, found);
                 }
             }
+            Some(Ok(Reply::Kinds(_) | Reply::Carried)) => {}
         }
     }
 

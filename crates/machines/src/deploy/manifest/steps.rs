@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::config::{Policy, UpdateStrategy};
 use super::objects::{Managed, Wanted};
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Step};
 
 /// Makes the objects: definitions first, then what belongs to no namespace, then the rest.
 pub(super) fn make<'a>(
@@ -26,12 +26,9 @@ pub(super) fn make<'a>(
                 Some(Step::Create { kind: managed.kind.clone(), manifest, adopt: Adopt::Anyones })
             }
             (Policy::Manage | Policy::Keep | Policy::Fallback, Some(found)) => match strategy {
-                UpdateStrategy::Merge => missing(found.raw(), &manifest).map(|patch| Step::Patch {
-                    target: found.reference(),
-                    resource_version: None,
-                    patch,
-                    part: Part::Main,
-                }),
+                UpdateStrategy::Merge => {
+                    missing(found.raw(), &manifest).map(|patch| Step::patch(found, patch))
+                }
                 UpdateStrategy::Update | UpdateStrategy::Patch | UpdateStrategy::MergeOverwrite => {
                     Some(apply(manifest))
                 }
@@ -53,13 +50,8 @@ pub(super) fn take_down(those: &[&Managed]) -> Vec<Step> {
     going.sort_by_key(|one| std::cmp::Reverse(one.class()));
     let classes = going.chunk_by(|a, b| a.class() == b.class());
     let steps = classes.flat_map(|class| {
-        let deletes = class.iter().map(|one| Step::Delete {
-            target: one.reference(),
-            resource_version: None,
-            propagation: Propagation::Foreground,
-            only_if_gone: vec![],
-        });
-        deletes.chain(class.iter().map(|one| Step::ConfirmGone(one.reference())))
+        let deletes = class.iter().map(|one| Step::delete_reference(one.reference()).foreground());
+        deletes.chain(class.iter().map(|one| Step::confirm_gone(one.reference())))
     });
     steps.collect()
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
 use crate::object::Key;
+use crate::plan::Precondition;
 use pawl_api::deploy::{annotations, deploy_item, labels, types};
 use pawl_api::k8s::NAMESPACE;
 use pawl_api::pawl::labels::ALLOW_FROM;
@@ -264,15 +265,12 @@ fn definitions_come_first_then_what_has_no_namespace_then_the_rest() {
     let down = steps::take_down(&kept.managed_resources.iter().collect::<Vec<_>>());
     let told = |step: &Step| match step {
         Step::Delete { target, .. } => format!("delete {}", target.key.name),
-        Step::ConfirmGone(target) => format!("gone {}", target.key.name),
+        Step::Confirm(Precondition::Gone(target)) => format!("gone {}", target.key.name),
         other @ Step::Create { .. }
         | other @ Step::Patch { .. }
         | other @ Step::Apply { .. }
-        | other @ Step::ConfirmNone { .. }
-        | other @ Step::ConfirmUnchanged { .. }
-        | other @ Step::Finalize(_)
-        | other @ Step::AddFinalizer(_)
-        | other @ Step::RemoveFinalizer(_) => panic!("{other:?}"),
+        | other @ Step::Confirm(_)
+        | other @ Step::Finalizer(_) => panic!("{other:?}"),
     };
     assert_eq!(
         down.iter().map(told).collect::<Vec<_>>(),

@@ -21,11 +21,11 @@ use pawl_api::meta::{Reason, condition, text};
 
 use super::attempts::groups;
 use super::{Home, Known, Observed, may_finish};
+use crate::external;
 use crate::failure::Category;
 use crate::git::github::{
-    self, Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply,
+    Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply,
 };
-use crate::outside;
 use crate::plan::Note;
 
 /// What GitHub keeps of a commit status' description.
@@ -46,7 +46,7 @@ const GIVEN_UP: char = '!';
 /// What is left to do about the checks of a Branch that goes.
 pub(super) enum Farewell {
     Done,
-    Ask(Vec<outside::Call>),
+    Ask(Vec<external::Call>),
     /// GitHub does not answer for now.
     Unheard(String),
     /// Nobody can tell GitHub any more.
@@ -65,7 +65,7 @@ struct Saying<'a> {
 
 /// What came of saying it.
 enum Said {
-    Asks(Box<outside::Call>),
+    Asks(external::Call),
     /// The id of the check run; 0 for a commit status.
     Told(i64),
     Unheard(String),
@@ -158,7 +158,7 @@ pub(super) fn report(
     known: &Known<'_>,
     status: &mut BranchStatus,
     notes: &mut Vec<Note>,
-) -> Vec<outside::Call> {
+) -> Vec<external::Call> {
     let Ok(account) = known.account else { return vec![] };
     let Some(result) = status.result.clone().filter(|result| result.sha == known.spec().sha) else {
         return vec![];
@@ -190,7 +190,7 @@ pub(super) fn report(
                 message: &message,
             };
             match say(known.observed, &saying, &mut check.check_run_id) {
-                Said::Asks(call) => asks.push(*call),
+                Said::Asks(call) => asks.push(call),
                 Said::Told(id) => {
                     check.check_run_id = id;
                     check.reported = format!("{state}<{own}");
@@ -290,7 +290,7 @@ pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
             message: "the ref is no longer followed",
         };
         match say(observed, &saying, &mut check.check_run_id.clone()) {
-            Said::Asks(call) => asks.push(*call),
+            Said::Asks(call) => asks.push(call),
             Said::Told(_) => {}
             Said::Unheard(why) => unheard = Some(why),
             Said::GivenUp(why) => lost = Some(why),
@@ -353,8 +353,8 @@ fn is_concluded(reported: &str) -> bool {
 /// Through a check run or, for those who may not make them, a commit status.
 fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
     let access = Call::new(saying.account, Ask::Access);
-    let identity = match github::heard(&observed.answers, &access) {
-        None => return Said::Asks(Box::new(access)),
+    let identity = match observed.answers.get(&access) {
+        None => return Said::Asks(access.into()),
         Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
         Some(Ok(_)) => return Said::Unheard("how we are known there was not told".to_owned()),
         // Credentials come back; what is to be told then is still known.
@@ -366,8 +366,8 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
         Identity::App => vec![],
     };
     for call in calls {
-        match github::heard(&observed.answers, &call) {
-            None => return Said::Asks(Box::new(call)),
+        match observed.answers.get(&call) {
+            None => return Said::Asks(call.into()),
             Some(Ok(Reply::CheckRun(Some(made)))) => {
                 *id = made.id;
                 if made.state == saying.state {
@@ -375,14 +375,14 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
                 }
             }
             Some(Ok(_)) => return Said::Told(0),
-            Some(Err(failure)) => return unsaid(&failure),
+            Some(Err(failure)) => return unsaid(failure),
         }
     }
     let update = Call::new(saying.account, Ask::UpdateCheckRun { id: *id, run: check_run(saying) });
-    match github::heard(&observed.answers, &update) {
-        None => Said::Asks(Box::new(update)),
+    match observed.answers.get(&update) {
+        None => Said::Asks(update.into()),
         Some(Ok(_)) => Said::Told(*id),
-        Some(Err(failure)) => unsaid(&failure),
+        Some(Err(failure)) => unsaid(failure),
     }
 }
 

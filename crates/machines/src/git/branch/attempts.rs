@@ -18,10 +18,10 @@ use serde_json::json;
 
 use super::evaluate::{self, Wanted};
 use super::{Known, is_over};
-use crate::git::github::{self, Reply};
+use crate::git::github::Reply;
 use crate::git::matching;
 use crate::object::Object;
-use crate::plan::{Note, Part, Plan, Step};
+use crate::plan::{Note, Plan, Step};
 
 /// The attempts at one template and path, oldest first.
 pub(super) type Attempts<'a> = Vec<(&'a Arc<Object>, &'a Arc<Workflow>)>;
@@ -107,11 +107,8 @@ fn cancel(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Plan<BranchSt
         .current()
         .filter(|(object, workflow)| !is_over(workflow) && object.annotation(annotations::CANCEL).is_none())
         .collect();
-    plan.steps.extend(running.iter().map(|(object, _)| Step::Patch {
-        target: object.reference(),
-        resource_version: None,
-        patch: json!({"metadata": {"annotations": {annotations::CANCEL: asked}}}),
-        part: Part::Main,
+    plan.steps.extend(running.iter().map(|(object, _)| {
+        Step::patch(object, json!({"metadata": {"annotations": {annotations::CANCEL: asked}}}))
     }));
     let message = format!("{} Workflows are stopped", running.len());
     plan.notes.push(Note::normal(Reason::CancelRequested, message).once(asked));
@@ -126,9 +123,9 @@ fn backfill(known: &Known<'_>, plan: &mut Plan<BranchStatus>) -> Option<Vec<matc
     }
     let account = known.account.as_ref().ok()?;
     let call = evaluate::listing(known, account)?;
-    match github::heard(&known.observed.answers, &call) {
+    match known.observed.answers.get(&call) {
         None => {
-            plan.asks.push(call);
+            plan.asks.push(call.into());
             None
         }
         Some(Ok(Reply::Files(files))) => {

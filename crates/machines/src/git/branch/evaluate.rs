@@ -21,13 +21,13 @@ use pawl_api::pawl;
 use serde_json::{Map, Value, json};
 
 use super::{Known, aggregate, delete_me, evaluation_key, superseded};
+use crate::external;
 use crate::failure::{Category, Failure};
 use crate::git::github::{self, Account, Ask, Call, CommitInfo, Files, Reply};
 use crate::git::matching::{self, Verdict};
 use crate::git::trust::{self, Stop};
 use crate::object::Object;
-use crate::outside;
-use crate::plan::{Adopt, Note, Part, Plan, Step, Waiting};
+use crate::plan::{Adopt, Note, Plan, Step};
 use crate::view::Served;
 
 /// What a status may hold.
@@ -57,15 +57,11 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
         return stopped(known, plan, stop);
     }
     // A ref that went back to where it was: the names of its Workflows are free only when the old ones are gone.
-    let leaving = observed.units.iter().filter(|unit| {
+    let leaving = |unit: &super::Unit| {
         let workflow = unit.workflow.as_ref();
         unit.object.is_deleting() && workflow.is_some_and(|workflow| workflow.spec.sha == known.spec().sha)
-    });
-    for unit in leaving {
-        let until = "it is gone".to_owned();
-        plan.waiting.push(Waiting::Object { kind: workflow::KIND, key: unit.object.key(), until });
-    }
-    if !plan.waiting.is_empty() {
+    };
+    if observed.units.iter().any(leaving) {
         return plan;
     }
     if observed.templates.served == Served::No {
@@ -77,10 +73,11 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
     };
     let commit = Call::new(account, Ask::Commit { sha: known.spec().sha.clone() });
     let listing = listing(known, account);
-    let unasked: Vec<outside::Call> = std::iter::once(&commit)
+    let unasked: Vec<external::Call> = std::iter::once(&commit)
         .chain(&listing)
-        .filter(|call| observed.answers.get(call).is_none())
+        .filter(|call| observed.answers.get(*call).is_none())
         .cloned()
+        .map(external::Call::new)
         .collect();
     if !unasked.is_empty() {
         plan.asks = unasked;
@@ -94,7 +91,7 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
 }
 
 /// What is asked beside the commit itself: a pull request's files, or all since the merge base.
-pub(super) fn listing(known: &Known<'_>, account: &Arc<Account>) -> Option<outside::Call> {
+pub(super) fn listing(known: &Known<'_>, account: &Arc<Account>) -> Option<Call> {
     let spec = known.spec();
     let ask = match (spec.pull_request(), known.repository.spec.branch_diff) {
         (Some(number), _) => Ask::PullFiles { number },
@@ -108,12 +105,13 @@ pub(super) fn listing(known: &Known<'_>, account: &Arc<Account>) -> Option<outsi
 
 fn changes<'a>(
     known: &Known<'a>,
-    commit: &outside::Call,
-    listing: Option<&outside::Call>,
+    commit: &Call,
+    listing: Option<&Call>,
 ) -> Result<(&'a str, &'a Files), Failure> {
-    let answers = &known.observed.answers;
-    let heard =
-        |call: &outside::Call| github::heard(answers, call).unwrap_or_else(|| Err(github::mismatched(call)));
+    let heard = |call: &Call| match known.observed.answers.get(call) {
+        None => Err(github::mismatched(call)),
+        Some(answer) => answer.map_err(Clone::clone),
+    };
     let Reply::Commit(CommitInfo { brief, files }) = heard(commit)? else {
         return Err(github::mismatched(commit));
     };
@@ -348,8 +346,9 @@ fn record(
     // The check is the next thing, and it is decided on what was just written.
     if let Ok(account) = known.account {
         let access = Call::new(account, Ask::Access);
-        plan.asks = vec![access];
-        plan.asks.retain(|call| observed.answers.get(call).is_none());
+        if observed.answers.get(&access).is_none() {
+            plan.asks = vec![access.into()];
+        }
     }
     plan.status(status)
 }
@@ -365,12 +364,10 @@ fn mark(known: &Known<'_>, stop: Option<Stop>) -> Option<Step> {
     if wanted.iter().all(|(annotation, value)| me.annotation(annotation) == Some(*value)) {
         return None;
     }
-    Some(Step::Patch {
-        target: me.reference(),
-        resource_version: Some(me.resource_version().to_owned()),
-        patch: json!({"metadata": {"annotations": wanted.into_iter().collect::<BTreeMap<_, _>>()}}),
-        part: Part::Main,
-    })
+    Some(Step::patch_unchanged(
+        me,
+        json!({"metadata": {"annotations": wanted.into_iter().collect::<BTreeMap<_, _>>()}}),
+    ))
 }
 
 fn trusted(known: &Known<'_>) -> NewCondition {
@@ -399,7 +396,7 @@ fn unlisted(known: &Known<'_>, plan: Plan<BranchStatus>) -> Plan<BranchStatus> {
     let message = format!("{} cannot be listed: the API server does not serve it", workflow_template::KIND);
     let new = NewCondition::no(WORKFLOW_CREATE_FAILED, Reason::TemplateListFailed, message);
     known.observed.condition(&mut status, new, known.now);
-    plan.status(status).waiting(Waiting::Kind(workflow_template::KIND))
+    plan.status(status)
 }
 
 fn not_ready(

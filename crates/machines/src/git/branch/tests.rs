@@ -583,9 +583,7 @@ fn a_check_is_sent_when_it_starts_and_when_it_ends_whatever_happens_in_between()
         settle(&mut cluster);
     }
     let sent = cluster.calls.iter().filter(|call| {
-        call.is_write()
-            && matches!(call, crate::outside::Call::GitHub(call) if call.to_string().contains("check run")
-            && format!("{:?}", call.ask).contains(&sha("2")))
+        call.is_write() && call.to_string().contains("check run") && format!("{call:?}").contains(&sha("2"))
     });
     assert_eq!(sent.count(), 2);
 }

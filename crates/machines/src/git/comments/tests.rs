@@ -1,4 +1,5 @@
 use super::*;
+use crate::external::{self, Request};
 use crate::git::hub::sha;
 use crate::object::Key;
 
@@ -26,14 +27,12 @@ fn check(body: &str, permission: Result<Permission, Category>, expect: &[(&str, 
     let mut answers = Answers::default();
     let first = obey(&account, &[&comment], &heads, &answers);
     for call in first.asks {
-        let answer = match (&call, permission) {
-            (outside::Call::GitHub(Call { ask: Ask::Permission { .. }, .. }), Ok(permission)) => {
-                Ok(outside::Reply::GitHub(Reply::Permission(permission)))
-            }
+        let answer = match (&call.ask, permission) {
+            (Ask::Permission { .. }, Ok(permission)) => Ok(Reply::Permission(permission)),
             (_, Err(category)) => Err(crate::git::hub::failure(category, "HTTP500")),
-            (_, Ok(_)) => Ok(outside::Reply::GitHub(Reply::Done)),
+            (_, Ok(_)) => Ok(Reply::Done),
         };
-        answers.put(call, answer);
+        answers.put(call.into(), answer.map(external::Reply::new::<Call>));
     }
     let outcome = obey(&account, &[&comment], &heads, &answers);
     let got: Vec<(String, String)> = outcome
@@ -68,7 +67,7 @@ fn ok_to_test_is_bound_to_the_whole_sha_of_the_head() {
         format!("/ok-to-test {}", sha("b")),
     ] {
         let outcome = check(&body, Ok(Permission::Write), &[]);
-        assert!(outcome.asks.iter().any(outside::Call::is_write), "{body} is answered: {outcome:?}");
+        assert!(outcome.asks.iter().any(Request::is_write), "{body} is answered: {outcome:?}");
     }
 }
 

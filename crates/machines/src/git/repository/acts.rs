@@ -13,7 +13,7 @@ use super::{Observed, delete, wanted_labels};
 use crate::git::branch;
 use crate::git::github::CommitInfoBrief;
 use crate::object::Object;
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Adopt, Step};
 
 /// What is to be done, and what came in between.
 #[derive(Default)]
@@ -143,7 +143,7 @@ fn moved(there: &Object, wanted: &Wanted, mut annotations: Map<String, Value>) -
 
 /// Whatever its version: nobody else writes what this does.
 fn patch_of(there: &Object, patch: Value) -> Step {
-    Step::Patch { target: there.reference(), resource_version: None, patch, part: Part::Main }
+    Step::patch(there, patch)
 }
 
 /// Branches whose ref is gone. Those of default-branch commits end by themselves.

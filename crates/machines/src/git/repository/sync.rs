@@ -20,12 +20,12 @@ use super::acts::{Acts, follow_refs, make_commits, prune};
 use super::refs::{self, Refs};
 use super::schedule;
 use super::{Observed, Report, aggregate_check_name, collect_checks};
+use crate::external;
 use crate::failure::{Category, Failure};
 use crate::git::comments::{self, Head};
 use crate::git::github::{
     self, Access, Account, Ask, Call, Comment, CommitInfoBrief, Commits, Identity, Relation, Reply,
 };
-use crate::outside;
 use crate::plan::{Note, Plan};
 
 /// How soon to look again for a Branch whose name is still taken by one that is on its way out.
@@ -148,7 +148,7 @@ fn follow(
 
 /// What is new on the default branch. A cursor that is gone, or that the head does not follow from, is no cursor: then
 /// the head alone is run.
-fn trunk(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<outside::Call>) -> Trunk {
+fn trunk(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<Call>) -> Trunk {
     let status = observed.status();
     let mut trunk = Trunk { commits: vec![], cursor_lost: None, unheard: None };
     let Some(head) = refs.default_head.as_ref() else { return trunk };
@@ -196,7 +196,7 @@ fn is_lost(failure: &Failure) -> bool {
 }
 
 /// A commit of the default branch whose Branch is gone can be run again, and nothing else that a delivery may name.
-fn rerun(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<outside::Call>) -> Rerun {
+fn rerun(observed: &Observed, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<Call>) -> Rerun {
     let status = observed.status();
     let Some(sha) = schedule::rerun(&observed.me, &status) else { return Rerun::No };
     let Some(head) = refs.default_head.as_ref().filter(|_| refs::is_sha(sha)) else {
@@ -397,23 +397,23 @@ fn host(observed: &Observed) -> &str {
 
 fn expect<'a, T: ?Sized>(
     observed: &'a Observed,
-    call: &outside::Call,
+    call: &Call,
     pick: impl FnOnce(&'a Reply) -> Option<&'a T>,
 ) -> Result<&'a T, Failure> {
     // What was not asked yet is asked before anything follows from this.
-    let reply = github::heard(&observed.answers, call).unwrap_or_else(|| Err(github::mismatched(call)))?;
-    pick(reply).ok_or_else(|| github::mismatched(call))
+    let reply = observed.answers.get(call).ok_or_else(|| github::mismatched(call))?;
+    pick(reply.map_err(Clone::clone)?).ok_or_else(|| github::mismatched(call))
 }
 
-fn unasked(observed: &Observed, calls: impl IntoIterator<Item = outside::Call>) -> Vec<outside::Call> {
+fn unasked(observed: &Observed, calls: impl IntoIterator<Item = Call>) -> Vec<Call> {
     let mut calls: Vec<_> = calls.into_iter().filter(|call| observed.answers.get(call).is_none()).collect();
     calls.sort();
     calls.dedup();
     calls
 }
 
-fn asking(calls: Vec<outside::Call>) -> Plan<RepositoryStatus> {
-    Plan { asks: calls, ..Plan::rest() }
+fn asking(calls: Vec<Call>) -> Plan<RepositoryStatus> {
+    Plan { asks: calls.into_iter().map(external::Call::new).collect(), ..Plan::rest() }
 }
 
 fn later(at: Timestamp, by: Duration) -> Timestamp {

@@ -1,6 +1,5 @@
 //! What is left to do for a Workflow that is finished, is to be cancelled, or is being deleted?
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,13 +8,12 @@ use pawl_api::meta::Reason;
 
 use super::report::Report;
 use super::telling::{self, Told};
-use super::{Observed, is_held, later, stop};
-use crate::cluster::job::JOB;
-use crate::cluster::job::followed::Followed;
+use super::{Observed, later, locking};
 use crate::failure::Failure;
 use crate::git::check_run;
+use crate::held_run;
 use crate::object::Object;
-use crate::plan::{Note, Plan, Step, Waiting};
+use crate::plan::{Note, Plan, Step};
 
 /// How long a deleted Workflow waits for its Job to go and for GitHub to hear of it (I5): ten times what a Pod gets to
 /// end in by default, and more.
@@ -30,12 +28,12 @@ const OFFER_FOR: Duration = Duration::from_hours(1);
 /// now.
 pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<WorkflowStatus> {
     // A process that stalled until all was over may still have made a Job. It was made, and never started.
-    if let Some((job, _)) = stray(observed) {
-        return Plan::step(stop(job));
+    if let Some(job) = observed.job.late() {
+        return Plan::step(held_run::delete(job));
     }
     let phase = report.status.phase.unwrap_or(WorkflowPhase::Failed);
     let state = check_run::state(phase, telling::reason(&report.status));
-    let steps = observed.locks.release(observed);
+    let steps = locking::release(observed);
     let told = telling::tell(observed, &report.status, state);
     let mut plan = match &told {
         Told::Ask(calls) => Plan { asks: calls.clone(), ..Plan::rest() },
@@ -67,10 +65,10 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
         if by.trim().is_empty() { "cancelled".to_owned() } else { format!("cancelled: {}", by.trim()) };
     let recorded = report.status.job_ref.is_some();
     let mut plan = report.ends(WorkflowPhase::Cancelled, Reason::Cancelled, message);
-    match ours(observed) {
-        Some((job, _)) if !job.is_deleting() => plan.steps.insert(0, stop(job)),
+    match observed.job.own() {
+        Some(job) if !job.is_deleting() => plan.steps.insert(0, held_run::delete(job)),
         // One that was made and is not seen must be gone: a cache is no proof of it.
-        None if recorded => plan.steps.insert(0, observed.confirm_no_job()),
+        None if recorded => plan.steps.insert(0, observed.job.confirm_gone()),
         Some(_) | None => {}
     }
     plan
@@ -80,8 +78,9 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
 pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = ours(observed).filter(|(_, job)| !job.is_finished() && observed.guards.finalizer_order);
-    if let Some((job, _)) = going.filter(|_| now < limit) {
+    let going =
+        observed.job.own().filter(|job| !held_run::is_finished(job) && observed.guards.finalizer_order);
+    if let Some(job) = going.filter(|_| now < limit) {
         return stop_and_wait(observed, report, job).wake_at(limit);
     }
     let told = if report.is_over() {
@@ -102,23 +101,23 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) 
         Told::Nobody(problem) => Plan::rest().note(untold(&problem)),
         Told::Already => Plan::rest(),
     };
-    match (going, &observed.job) {
+    match (going, observed.job.found()) {
         // Its lock stays with it: whoever sees the run end frees it.
-        (Some((job, _)), _) => {
+        (Some(job), _) => {
             let message = format!("Job {} is still there; the Workflow goes without it", job.key());
             plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
         }
         // Somebody else's Job of that name is in nobody's way; one that the cache has not seen yet may be ours.
         (None, None) => {
-            plan.steps.push(observed.confirm_no_job());
-            plan.steps.extend(observed.locks.release(observed));
+            plan.steps.push(observed.job.confirm_gone());
+            plan.steps.extend(locking::release(observed));
         }
-        (None, Some(_)) => plan.steps.extend(observed.locks.release(observed)),
+        (None, Some(_)) => plan.steps.extend(locking::release(observed)),
     }
-    plan.then(Step::RemoveFinalizer(finalizers::WORKFLOW.to_owned()))
+    plan.then(Step::remove_finalizer(finalizers::WORKFLOW))
 }
 
-fn stop_and_wait(observed: &Observed, report: Report<'_>, job: &Arc<Object>) -> Plan<WorkflowStatus> {
+fn stop_and_wait(observed: &Observed, report: Report<'_>, job: &Object) -> Plan<WorkflowStatus> {
     let mut plan = if report.is_over() {
         finished(observed, report)
     } else {
@@ -130,9 +129,9 @@ fn stop_and_wait(observed: &Observed, report: Report<'_>, job: &Arc<Object>) -> 
     };
     let stops = |step: &Step| matches!(step, Step::Delete { target, .. } if target.uid == job.uid());
     if !job.is_deleting() && !plan.steps.iter().any(stops) {
-        plan.steps.push(stop(job));
+        plan.steps.push(held_run::delete(job));
     }
-    plan.waiting(Waiting::Object { kind: JOB, key: job.key(), until: "it is gone".to_owned() })
+    plan
 }
 
 fn check_run_cancelled() -> Note {
@@ -142,15 +141,4 @@ fn check_run_cancelled() -> Note {
 fn untold(problem: &str) -> Note {
     let message = format!("the check run on GitHub stays as it is: {problem}");
     Note::warning(Reason::CleanupIncomplete, message)
-}
-
-fn ours(observed: &Observed) -> Option<&(Arc<Object>, Arc<Followed>)> {
-    observed.job.as_ref().filter(|(job, _)| observed.is_ours(job))
-}
-
-/// A Job that was made for this Workflow, never started, and is not the one that was recorded.
-fn stray(observed: &Observed) -> Option<&(Arc<Object>, Arc<Followed>)> {
-    let made = observed.workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
-    let recorded = made.map(|made| made.uid.as_str());
-    ours(observed).filter(|(job, _)| is_held(job) && !job.is_deleting() && recorded != Some(job.uid()))
 }

@@ -1,6 +1,6 @@
 //! Which targets does a Workflow act on, are they its own yet, and may it let go of them?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,54 +12,32 @@ use pawl_api::pawl::annotations::TARGETS;
 
 use super::Observed;
 use crate::cluster::job::JOB;
-use crate::lock::{self, Claim, Holder, LEASE, Marks, Taken, Turn, UNIT};
-use crate::object::{Key, Object, Reference};
+use crate::held_run;
+use crate::lock::{self, Busy, LEASE, LockResult, Marks, UNIT};
+use crate::object::Object;
 use crate::plan::Step;
 use crate::view::View;
 
 /// GitHub's own name, whose API has another.
 const GITHUB: &str = "github.com";
 
-/// What the caches show of a Workflow's locks.
-#[derive(Debug)]
-pub(super) struct Locks {
-    /// Its own target first, or what is wrong with one.
-    targets: Result<Vec<Target>, String>,
-    /// The Leases of those targets that are there.
-    leases: BTreeMap<Key, Arc<Object>>,
-    /// The Leases that name this Workflow, whatever its targets are by now.
-    held: Vec<Arc<Object>>,
-    /// How many other Workflows of the Repository hold locks, or have a Job that was made and not let go. Only who is not
-    /// let go itself counts them: for all others this is zero.
+/// How many other Workflows of the Repository have one of its places. Only a Workflow whose Job has not started counts them:
+/// for all others these are zero.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Those that hold locks, or have a Job that was created and not started.
     pub(super) others: usize,
-    /// How many of them hold locks.
-    pub(super) others_running: usize,
-    /// How many of those took theirs before this one, in the API server's own order.
-    pub(super) others_before: usize,
+    /// Those that hold locks.
+    pub(super) running: usize,
+    /// Those that acquired theirs before this one, in the API server's own order.
+    pub(super) before: usize,
 }
 
-impl Locks {
-    pub(super) fn observe(
-        view: &dyn View,
-        system_namespace: &str,
-        me: &Object,
-        spec: &WorkflowSpec,
-        branch: Option<&BranchSpec>,
-        template: Option<&Object>,
-        repository: Option<&Arc<Object>>,
-    ) -> Self {
-        let held = lock::held_by(view, me.uid());
-        let targets = branch.map_or(Ok(vec![]), |branch| targets(me, spec, branch, template, repository));
-        let keys = targets.iter().flatten().map(|target| lock::key(system_namespace, target));
-        let leases = keys.filter_map(|key| Some((key.clone(), view.get(&LEASE, &key)?))).collect();
-        Self { targets, leases, held, others: 0, others_running: 0, others_before: 0 }
-    }
-
-    /// Who else has one of the Repository's places.
-    pub(super) fn count(&mut self, view: &dyn View, me: &Object, repository_uid: &str) {
+impl Places {
+    pub(super) fn count(view: &dyn View, me: &Object, held: &[Arc<Object>], repository_uid: &str) -> Self {
         let leases = view.labelled(&LEASE, labels::REPO_UID, repository_uid);
         let jobs = view.labelled(&JOB, HELD_FOR, repository_uid);
-        let mine = self.held.iter().filter_map(revision).min().unwrap_or(u64::MAX);
+        let mine = held.iter().filter_map(revision).min().unwrap_or(u64::MAX);
         let (mut running, mut before) = (BTreeSet::new(), BTreeSet::new());
         for lease in &leases {
             let Some(unit) = lease.label(UNIT).filter(|unit| *unit != me.uid()) else { continue };
@@ -68,78 +46,45 @@ impl Locks {
                 before.insert(unit);
             }
         }
-        (self.others_running, self.others_before) = (running.len(), before.len());
+        let (holding, before) = (running.len(), before.len());
         let starting = jobs.iter().filter_map(|job| job.controller()).map(|owner| owner.uid.as_str());
         running.extend(starting.filter(|unit| *unit != me.uid()));
-        self.others = running.len();
+        Self { others: running.len(), running: holding, before }
     }
+}
 
-    /// What it acts on, normalized.
-    pub(super) fn target(&self) -> Option<&Target> {
-        self.targets.as_ref().ok()?.first()
+/// Acquires the locks on all targets, or names who holds one. The Leases carry the Repository, so that its places are counted.
+pub(super) fn acquire(observed: &Observed, now: Timestamp) -> LockResult {
+    let repository = observed.repository.as_ref().map(|repository| repository.uid().to_owned());
+    let marks: Marks = repository.iter().map(|uid| (labels::REPO_UID, uid.clone())).collect();
+    // The Job may not exist yet, and then there is none to name: no lock is acquired without one.
+    observed.locks.acquire(&observed.me, Some(observed.job.current()), &marks, now)
+}
+
+/// Labels a Workflow that waits, unless it is found without: a holder of its own target for the same Repository leads there.
+pub(super) fn label_waiter(observed: &Observed, busy: &Busy) -> Option<Step> {
+    let repository = observed.repository.as_ref().map(|repository| repository.uid());
+    let holders = busy.lease.as_ref().and_then(|lease| lease.label(labels::REPO_UID));
+    let found = holders.is_some() && holders == repository && Some(&busy.target) == observed.target();
+    if found { None } else { busy.label_waiter(&observed.me) }
+}
+
+/// Releases everything this Workflow holds, once its run can do nothing more; empty while it may.
+pub(super) fn release(observed: &Observed) -> Vec<Step> {
+    let free = observed.locks.release();
+    if free.is_empty() {
+        return free;
     }
-
-    /// All of them; none where they cannot be told.
-    pub(super) fn targets(&self) -> &[Target] {
-        self.targets.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn problem(&self) -> Option<&str> {
-        self.targets.as_ref().err().map(String::as_str)
-    }
-
-    pub(super) fn holds_some(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    pub(super) fn turn(&self, observed: &Observed, system_namespace: &str, now: Timestamp) -> Turn {
-        let me = &observed.me;
-        // Its own Job may not be there yet, and then there is nothing to name: nobody takes a lock without one.
-        let uid = observed.job.as_ref().filter(|(job, _)| observed.is_ours(job)).map(|(job, _)| job.uid());
-        let run = Reference { kind: JOB, key: me.key(), uid: uid.unwrap_or_default().to_owned() };
-        let holder = Holder { unit: me.reference(), run: Some(run) };
-        let repository = observed.repository.as_ref().map(|repository| repository.uid().to_owned());
-        let marks: Marks = repository.iter().map(|uid| (labels::REPO_UID, uid.clone())).collect();
-        let targets = self.targets.as_deref().unwrap_or_default();
-        let lease_of = |key: &Key| self.leases.get(key).cloned();
-        match lock::claim(system_namespace, targets, lease_of, &holder, &marks, now) {
-            Claim::Have => Turn::Yes,
-            Claim::Take(steps) => Turn::Take(steps),
-            Claim::Busy { target, holder, give_back } => {
-                let lease = lease_of(&lock::key(system_namespace, &target));
-                let theirs = lease.as_ref().and_then(|lease| lease.label(labels::REPO_UID));
-                // Whoever holds our own target for the same Repository leads to us when it lets go.
-                let known =
-                    theirs.is_some() && theirs == repository.as_deref() && Some(&target) == self.target();
-                let find_me = (!known).then(|| lock::find_me(me, &target)).flatten();
-                Turn::No(Box::new(Taken { target, holder, give_back, find_me }))
-            }
-        }
-    }
-
-    /// Lets go of everything this Workflow holds, once its run can do nothing more; empty while it may.
-    pub(super) fn release(&self, observed: &Observed) -> Vec<Step> {
-        if self.held.is_empty() {
-            return Vec::new();
-        }
-        let free = self.held.iter().map(lock::free);
-        match &observed.job {
-            Some((object, job)) if observed.is_ours(object) => {
-                if job.is_finished() {
-                    free.collect()
-                } else {
-                    Vec::new()
-                }
-            }
-            // The name is somebody else's: there is no run, and there will be none.
-            Some(_) => free.collect(),
-            None => std::iter::once(observed.confirm_no_job()).chain(free).collect(),
-        }
+    match (observed.job.own(), observed.job.found()) {
+        (Some(job), _) if !held_run::is_finished(job) => Vec::new(),
+        // It is over; or the name belongs to another owner: there is no run, and there will be none.
+        (_, Some(_)) => free,
+        (_, None) => std::iter::once(observed.job.confirm_gone()).chain(free).collect(),
     }
 }
 
 /// All that a Workflow locks, its own target first: what is written on it and on its template comes after.
-fn targets(
+pub(super) fn targets(
     me: &Object,
     spec: &WorkflowSpec,
     branch: &BranchSpec,
@@ -197,17 +142,4 @@ pub(super) fn occupied(view: &dyn View, repository_uid: &str) -> BTreeSet<String
 fn revision(lease: &Arc<Object>) -> Option<u64> {
     // A lock that is free has no unit's label. To read the whole holder of each would cost more than the decision.
     lease.label(UNIT).and_then(|_| lease.resource_version().parse().ok())
-}
-
-impl Observed {
-    pub(super) fn is_ours(&self, job: &Object) -> bool {
-        job.controller().is_some_and(|owner| owner.uid == self.me.uid())
-    }
-
-    /// Goes on only if there is no Job of this Workflow: the one that was recorded, or else any of its name.
-    pub(super) fn confirm_no_job(&self) -> Step {
-        let made = self.workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
-        let uid = made.map(|made| made.uid.clone()).unwrap_or_default();
-        Step::ConfirmGone(Reference { kind: JOB, key: self.me.key(), uid })
-    }
 }

@@ -8,12 +8,12 @@ use pawl_api::meta::{Gate, NewCondition, Phase, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 
 use super::telling::{self, Told};
-use super::{Observed, QUIET, later};
+use super::{Observed, QUIET, later, locking};
 use crate::failure::Failure;
 use crate::git::check_run;
 use crate::git::github::CheckState;
 use crate::object::Object;
-use crate::plan::{Note, Plan, Waiting};
+use crate::plan::{Note, Plan};
 
 /// The status in the making.
 pub(super) struct Report<'a> {
@@ -45,8 +45,7 @@ impl<'a> Report<'a> {
     /// Writes down which Job it is, and what was told of it before it was made.
     pub(super) fn made(&mut self, job: &Object) {
         self.status.job_ref = Some(JobRef { name: job.name().to_owned(), uid: job.uid().to_owned() });
-        self.status.target =
-            self.observed.locks.target().map(ToString::to_string).or(self.status.target.take());
+        self.status.target = self.observed.target().map(ToString::to_string).or(self.status.target.take());
         if let Some(id) = telling::check_run_id(self.observed, &self.status)
             && self.status.check_run_id != Some(id)
         {
@@ -84,18 +83,17 @@ impl<'a> Report<'a> {
         gate: Gate,
         reason: Reason,
         message: impl Into<String>,
-        waiting: Waiting,
     ) -> Plan<WorkflowStatus> {
         let made_at = self.observed.me.meta().creation_timestamp.as_ref().map_or(self.now, |time| time.0);
         let quiet_until = later(made_at, QUIET);
         if self.status.phase.is_none() && self.now < quiet_until {
-            return Plan::rest().waiting(waiting).wake_at(quiet_until);
+            return Plan::rest().wake_at(quiet_until);
         }
         if reason != Reason::TargetLocked {
             condition::remove(&mut self.status.conditions, TARGET_LOCKED);
         }
-        self.status.target = self.observed.locks.target().map(ToString::to_string);
-        self.goes_on(WorkflowPhase::Pending, reason, message).gate(gate).waiting(waiting)
+        self.status.target = self.observed.target().map(ToString::to_string);
+        self.goes_on(WorkflowPhase::Pending, reason, message).gate(gate)
     }
 
     /// The last word on this run. The locks go with it as soon as nothing runs any more.
@@ -110,7 +108,7 @@ impl<'a> Report<'a> {
         self.status.start_deadline = None;
         condition::remove(&mut self.status.conditions, TARGET_LOCKED);
         self.says(phase, reason, message.clone());
-        let steps = self.observed.locks.release(self.observed);
+        let steps = locking::release(self.observed);
         let mut plan = self.told();
         if !plan.asks.is_empty() {
             return plan;

@@ -13,33 +13,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 use pawl_api::git::workflow::TEMPLATE_FOUND;
 use pawl_api::git::{Branch, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
-use pawl_api::git::{branch, repository, workflow, workflow_template};
-use pawl_api::meta::{Gate, GateName, Kind, NewCondition, Reason, condition};
+use pawl_api::meta::{Gate, GateName, NewCondition, Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 
+use super::locking::{self, Places};
 use super::report::Report;
 use super::telling::{self, Told};
 use super::{Found, Observed, later, looked_at, not_ours, still_so};
-use crate::cluster::job::JOB;
 use crate::failure::Failure;
 use crate::freeze::Standing;
 use crate::git::github::CheckState;
 use crate::git::job_template::{self, BuildError, Ingredients};
 use crate::git::matching::{self, Dependencies};
-use crate::lock::{Taken, Turn};
-use crate::object::{Key, Object};
-use crate::plan::{Adopt, Note, Plan, Step, Waiting};
+use crate::lock::{Busy, LockResult};
+use crate::object::Object;
+use crate::plan::{Note, Plan, Step};
 
 /// How long until a Job that a quota kept out is tried again: nothing tells us when a quota frees up.
 const QUOTA_RETRY: Duration = Duration::from_secs(30);
 
 /// The next step of a Workflow that has no Job.
-pub(super) fn start(
-    observed: &Observed,
-    mut report: Report<'_>,
-    system_namespace: &str,
-    now: Timestamp,
-) -> Plan<WorkflowStatus> {
+pub(super) fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
     if let Some(failure) = &observed.refused {
         return refused(report, failure, now);
     }
@@ -52,7 +46,7 @@ pub(super) fn start(
     if let Err(error) = job_template::check(&template.spec.job, observed.allow_privileged) {
         return unbuildable(observed, report, &error);
     }
-    if let Some(problem) = observed.locks.problem() {
+    if let Some(problem) = &observed.target_problem {
         let gate =
             Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
         return report.ends(WorkflowPhase::Failed, Reason::TargetInvalid, problem).gate(gate);
@@ -67,8 +61,10 @@ pub(super) fn start(
         Err(plan) => return *plan,
     };
     // It is taken once the Job is there, so that it names it. Until then nothing acts on the target.
-    if let Turn::No(taken) = observed.locks.turn(observed, system_namespace, now) {
-        return locked(report, *taken);
+    match locking::acquire(observed, now) {
+        LockResult::Busy(busy) => return locked(report, *busy),
+        LockResult::Reap(steps) => return Plan::steps(steps),
+        LockResult::Acquired | LockResult::Acquire(_) => {}
     }
     make(observed, report, branch, template)
 }
@@ -109,11 +105,8 @@ fn make(
         Ok(manifest) => manifest,
         Err(error) => return unbuildable(observed, report, &error),
     };
-    let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::ConfirmGone).collect();
-    let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
-    let mut plan = Plan { steps, ..Plan::rest() }
-        .then(Step::Create { kind: JOB, manifest, adopt })
-        .note(job_created(observed));
+    let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::confirm_gone).collect();
+    let mut plan = Plan::steps(steps).then(observed.job.create(manifest)).note(job_created(observed));
     plan.notes.extend(note);
     plan
 }
@@ -185,11 +178,7 @@ impl Missing {
             }
             Self::Template => {
                 let message = format!("WorkflowTemplate {} is not there", spec.template);
-                let key = Key::new(observed.me.namespace(), &spec.template);
-                let until = "it is created".to_owned();
-                report
-                    .stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
-                    .waiting(Waiting::Object { kind: workflow_template::KIND, key, until })
+                report.stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
             }
         }
     }
@@ -198,16 +187,12 @@ impl Missing {
 /// Whoever goes first: what it depends on, earlier commits, and those that fill the Repository's places.
 fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Box<Plan<WorkflowStatus>>> {
     let ahead = &observed.ahead;
-    let here = |name: &str| Key::new(observed.me.namespace(), name);
-    let on =
-        |kind: Kind, name: &str| Waiting::Object { kind, key: here(name), until: "it is done".to_owned() };
     if !ahead.dependencies.is_empty() && ahead.unevaluated {
         let branch = &observed.workflow.spec.branch;
         let message = format!("waits until Branch {branch} is evaluated: what it depends on may be made yet");
         let gate =
             Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "the evaluation");
-        let waiting = on(branch::KIND, branch);
-        return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
+        return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message)));
     }
     let names = ahead.dependencies.iter().map(|dependency| dependency.template.clone()).collect::<Vec<_>>();
     match matching::dependencies(&names, |template| ahead.phase_of(template)) {
@@ -225,18 +210,16 @@ fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Bo
             let message = format!("waits for Workflow {name} of template {template}");
             let gate =
                 Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "its success");
-            let waiting = on(workflow::KIND, name);
-            return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message, waiting)));
+            return Err(Box::new(report.waits(gate, Reason::WaitingForDependency, message)));
         }
     }
     if let Some(earlier) = &ahead.earlier {
         let gate = Gate::waiting(GateName::Lock, Reason::WaitingForEarlierCommit, earlier, "its end");
-        let waiting = on(branch::KIND, &observed.workflow.spec.branch);
         let message = format!("waits for an earlier commit: {earlier}");
-        return Err(Box::new(report.waits(gate, Reason::WaitingForEarlierCommit, message, waiting)));
+        return Err(Box::new(report.waits(gate, Reason::WaitingForEarlierCommit, message)));
     }
-    let locks = &observed.locks;
-    let running = if locks.holds_some() { locks.others_before } else { locks.others };
+    let Places { others, before, .. } = observed.places;
+    let running = if observed.locks.held().is_empty() { others } else { before };
     match ahead.limit.filter(|limit| running >= *limit) {
         Some(limit) => Err(Box::new(queued(observed, report, limit))),
         None => Ok(report),
@@ -253,25 +236,18 @@ pub(super) fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> P
     });
     let looked_at = format!("the {limit} places of the Repository");
     let gate = Gate::waiting(GateName::Lock, Reason::Queued, looked_at, "the end of another");
-    let name = observed.repository.as_ref().map(|repository| repository.name()).unwrap_or_default();
-    let key = Key::new(observed.me.namespace(), name);
-    let waiting = Waiting::Object { kind: repository::KIND, key, until: "it has a place".to_owned() };
-    report.waits(gate, Reason::Queued, message, waiting)
+    report.waits(gate, Reason::Queued, message)
 }
 
 /// Somebody else holds a target.
-pub(super) fn locked(mut report: Report<'_>, taken: Taken) -> Plan<WorkflowStatus> {
-    let Taken { target, holder, give_back, find_me } = taken;
+pub(super) fn locked(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowStatus> {
     // The label moves the version that a status is compared with, so it goes alone.
-    if let Some(step) = find_me {
-        return Plan { steps: give_back, ..Plan::rest() }.then(step);
+    if let Some(step) = locking::label_waiter(report.observed, &busy) {
+        return Plan::steps(busy.give_back).then(step);
     }
-    let message = format!("{target} is held by {holder}");
-    report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.clone()));
-    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
-    let waiting = Waiting::Lock { target: target.to_string(), holder };
-    let mut plan = report.waits(gate, Reason::TargetLocked, message, waiting);
-    plan.steps.splice(0..0, give_back);
+    report.condition(busy.condition());
+    let mut plan = report.waits(busy.gate(), Reason::TargetLocked, busy.message());
+    plan.steps.splice(0..0, busy.give_back);
     plan
 }
 
@@ -280,11 +256,11 @@ fn frozen(observed: &Observed, mut report: Report<'_>, standing: &Standing) -> P
     let Some(hold) = standing.hold() else { return Plan::rest() };
     report.condition(standing.condition());
     condition::remove(&mut report.status.conditions, TARGET_LOCKED);
-    report.status.target = observed.locks.target().map(ToString::to_string);
+    report.status.target = observed.target().map(ToString::to_string);
     let mut plan = report.goes_on(WorkflowPhase::Pending, Reason::Frozen, hold.to_string());
     plan.gates.extend(standing.gate());
     // What it waits for may be far away: a lock that it had is for others.
-    plan.steps.extend(observed.locks.release(observed));
+    plan.steps.extend(locking::release(observed));
     hold.waits(plan)
 }
 
@@ -304,9 +280,8 @@ fn unbuildable(observed: &Observed, mut report: Report<'_>, error: &BuildError) 
 fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<WorkflowStatus> {
     if failure.is_quota() {
         let at = later(now, QUOTA_RETRY);
-        let why = failure.message.clone();
         let plan = report.goes_on(WorkflowPhase::Pending, Reason::QuotaExceeded, failure.message.clone());
-        return plan.waiting(Waiting::Time { at, why }).wake_at(at);
+        return plan.wake_at(at);
     }
     let mut report = report;
     let reason = match failure.reason.as_str() {

@@ -15,6 +15,8 @@ use pawl_api::git::{WorkflowStatus, WorkflowTemplate};
 use pawl_api::meta::Reason;
 
 use super::{Found, Observed, following};
+use crate::cluster::job::followed::Followed;
+use crate::external;
 use crate::failure::{Category, Failure};
 use crate::git::check_run::{self, Story};
 use crate::git::github::{
@@ -22,8 +24,8 @@ use crate::git::github::{
     StatusState, mismatched,
 };
 use crate::git::job_template;
+use crate::logs::Logs;
 use crate::object::Key;
-use crate::outside::{self, Logs};
 
 /// What of a failing container's log is shown.
 const LOG_TAIL_BYTES: usize = 16 * 1024;
@@ -36,7 +38,7 @@ pub(super) enum Told {
     /// There is something to tell, and nobody who could: why.
     Nobody(String),
     /// First these must be asked.
-    Ask(Vec<outside::Call>),
+    Ask(Vec<external::Call>),
     /// It was told now.
     Now { id: Option<i64>, name: String, state: CheckState },
     /// GitHub does not answer for now, or the credentials or the repository are not there: they may come back.
@@ -93,7 +95,7 @@ fn display_name(template: &WorkflowTemplate, path: &str, name: &str, shared: boo
 /// The check run of a Workflow: from its status, or from the Job that was made after it.
 pub(super) fn check_run_id(observed: &Observed, status: &WorkflowStatus) -> Option<i64> {
     let on_job = || {
-        let (job, _) = observed.job.as_ref().filter(|(job, _)| observed.is_ours(job))?;
+        let job = observed.job.own()?;
         job.annotation(CHECK_RUN)?.parse().ok()
     };
     status.check_run_id.filter(|id| *id != 0).or_else(on_job)
@@ -180,7 +182,8 @@ impl Teller<'_> {
             CheckState::Queued | CheckState::InProgress => Vec::new(),
         };
         let story = self.story(status, state, &containers, log);
-        let over = state.conclusion().and(job.as_ref()).and_then(|(_, job)| job.ended_at());
+        let over =
+            state.conclusion().and(job.found()).and_then(|job| job.parse::<Followed>().ok()?.ended_at());
         CheckRun {
             sha: workflow.spec.sha.clone(),
             name: self.name.clone(),
@@ -232,18 +235,17 @@ impl Teller<'_> {
         };
         let containers = following::containers(&self.observed.pods);
         let Some(culprit) = following::culprit(&containers) else { return Ok(None) };
-        let Some((job, _)) = &self.observed.job else { return Ok(None) };
+        let Some(job) = self.observed.job.found() else { return Ok(None) };
         let namespace = self.observed.me.namespace();
-        let call = outside::Call::Logs(Logs {
+        let logs = Logs {
             pod: Key::new(namespace, &culprit.pod),
             container: culprit.name.clone(),
             tail_bytes: LOG_TAIL_BYTES,
             mask: job_template::secrets(job.raw()).iter().map(|name| Key::new(namespace, name)).collect(),
-        });
-        let text = match self.observed.answers.get(&call) {
-            None => return Err(Told::Ask(vec![call])),
-            Some(Ok(reply)) => reply.logs().map(str::to_owned).ok_or_else(|| mismatched(&call).message),
-            Some(Err(failure)) => Err(failure.message.clone()),
+        };
+        let text = match self.observed.answers.get(&logs) {
+            None => return Err(Told::Ask(vec![logs.into()])),
+            Some(answer) => answer.cloned().map_err(|failure| failure.message.clone()),
         };
         Ok(Some((culprit.name.clone(), text)))
     }
@@ -262,9 +264,9 @@ impl Teller<'_> {
                     Some(Told::Ask(also)) => also.clone(),
                     _ => Vec::new(),
                 };
-                Err(Told::Ask(also.into_iter().chain([call]).collect()))
+                Err(Told::Ask(also.into_iter().chain([call.into()]).collect()))
             }
-            Some(Ok(reply)) => reply.github().cloned().ok_or_else(|| Told::Never(mismatched(&call))),
+            Some(Ok(reply)) => Ok(reply.clone()),
             Some(Err(failure)) => Err(match failure.category {
                 Category::Transient | Category::Conflict | Category::Gone => Told::Later(failure.clone()),
                 Category::Permanent => Told::Never(failure.clone()),

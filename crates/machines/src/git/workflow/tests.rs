@@ -4,6 +4,7 @@ use crate::cluster::garbage::Garbage;
 use crate::cluster::job::Jobs;
 use crate::cluster::job::orphans::OrphanPods;
 use crate::machine::AnyMachine;
+use crate::plan::Precondition;
 use crate::testing::Cluster;
 use pawl_api::git::workflow::JOB_STATUS;
 use serde_json::{Value, json};
@@ -157,7 +158,7 @@ fn a_branch_that_the_cache_has_not_seen_is_confirmed_before_the_workflow_goes() 
     let me = case.cluster.world.get(&workflow::KIND, &key()).unwrap();
     let plan = case.cluster.plan(&case.machine, &me);
     assert!(
-        matches!(plan.steps.as_slice(), [Step::ConfirmGone(branch), Step::Delete { .. }] if branch.uid.is_empty())
+        matches!(plan.steps.as_slice(), [Step::Confirm(Precondition::Gone(branch)), Step::Delete { .. }] if branch.uid.is_empty())
     );
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use pawl_api::git::repository;
-use pawl_api::git::workflow::{HELD, HELD_FOR, WAITS_FOR};
+use pawl_api::git::workflow::{HELD_FOR, WAITS_FOR};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowPhase, WorkflowTemplate};
 use pawl_api::git::{labels, workflow, workflow_template};
 use pawl_api::meta::target::GitRef;
@@ -19,6 +19,7 @@ use super::locking::occupied;
 use crate::cluster::job::JOB;
 use crate::cluster::job::followed::Followed;
 use crate::git::account;
+use crate::held_run::is_held;
 use crate::lock::{self, LEASE, Lock, Place};
 use crate::object::{Key, Object};
 use crate::view::{View, group_of};
@@ -41,8 +42,8 @@ pub(super) fn of_the_job(job: &Object, view: &dyn View) -> Vec<Key> {
         let recorded = status.filter(|status| {
             status.job_ref.as_ref().is_some_and(|made| made.uid == job.uid()) && !job.is_deleting()
         });
-        let let_go = recorded.filter(|_| job.annotation(HELD).is_none());
-        let_go.is_some_and(|status| {
+        let started = recorded.filter(|_| !is_held(job));
+        started.is_some_and(|status| {
             job.parse::<Followed>().is_ok_and(|job| following::has_not_begun(&job, &status))
         })
     });
@@ -194,7 +195,8 @@ fn next_on_target(lease: &Object, view: &dyn View) -> Option<Key> {
         let unfinished =
             if same_ref { view.in_line(&workflow::KIND, &UNFINISHED, branch.uid()) } else { Vec::new() };
         let waiting = unfinished.into_iter().filter(|object| {
-            is_on(object, target.template(), target.path()) && (not_started(object) || is_held(object, view))
+            is_on(object, target.template(), target.path())
+                && (not_started(object) || has_held_job(object, view))
         });
         waiting.map(|object| (Place::of(&object, sequence), object.key())).collect::<Vec<_>>()
     });
@@ -253,14 +255,15 @@ fn waits_for(object: &Arc<Object>, reason: Reason) -> bool {
 }
 
 /// Whether its Job was made and not let go.
-fn is_held(workflow: &Object, view: &dyn View) -> bool {
-    view.get(&JOB, &workflow.key()).is_some_and(|job| job.annotation(HELD).is_some())
+fn has_held_job(workflow: &Object, view: &dyn View) -> bool {
+    view.get(&JOB, &workflow.key()).is_some_and(|job| is_held(&job))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::Cluster;
+    use pawl_api::git::workflow::HELD;
     use serde_json::{Value, json};
 
     /// Whether the Workflow hears of the newest version of its Job, with this status of its own.

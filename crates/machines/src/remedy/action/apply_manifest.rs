@@ -9,14 +9,14 @@ use pawl_api::k8s::{
     CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, PERSISTENT_VOLUME_CLAIM,
     POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET,
 };
-use pawl_api::meta::{Duration, Kind, names};
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::meta::{Kind, names};
+use pawl_api::remedy::actions::{self, Action};
 use pawl_api::remedy::annotations::CHANGED_BY;
 use serde_json::{Value, json};
 
 use super::Order;
 use super::course::{Course, How, Write, is_marked, merge};
-use super::definition::{Act, Context, Facts, Need, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::diff;
 use super::kept::{Kept, Restore};
 use super::seen::{self, Place, Seen};
@@ -44,69 +44,39 @@ const KINDS: &[Kind] = &[
     NETWORK_POLICY,
 ];
 
-/// To make what is not there, change what is, and take away what was made when it is taken back.
-const VERBS: &[&str] = &["get", "create", "patch", "delete"];
-
-#[derive(Debug)]
-pub(super) struct ApplyManifest;
-
-impl Act for ApplyManifest {
-    type Parameters = actions::ApplyManifest;
-    const ACTION: Action = Action::ApplyManifest;
-    const FACTS: Facts = Facts {
-        about: "Applies one or more objects by server-side apply. Each object is looked at by itself: its kind must be one \
-                that may be applied, its namespace one where this execution may act, and the ServiceAccount must be \
-                allowed to make, change and remove it. Taken back, objects that were there are as they were, and objects \
-                that were not are deleted. Kinds: ConfigMap, Service, PersistentVolumeClaim, Deployment, StatefulSet, \
-                DaemonSet, Job, CronJob, HorizontalPodAutoscaler, PodDisruptionBudget, Ingress, NetworkPolicy.",
-        done: "applied",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Restore,
-        rules: &[
-            Rule {
-                group: "",
-                resources: &["configmaps", "services", "persistentvolumeclaims"],
-                verbs: VERBS,
-            },
-            Rule { group: "apps", resources: &["deployments", "statefulsets", "daemonsets"], verbs: VERBS },
-            Rule { group: "batch", resources: &["jobs", "cronjobs"], verbs: VERBS },
-            Rule { group: "autoscaling", resources: &["horizontalpodautoscalers"], verbs: VERBS },
-            Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: VERBS },
-            Rule { group: "networking.k8s.io", resources: &["ingresses", "networkpolicies"], verbs: VERBS },
-        ],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.apply_manifest.as_ref()
-    }
-
-    fn example() -> Value {
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Applies one or more objects by server-side apply. Each object is looked at by itself: its kind must be one \
+            that may be applied, its namespace one where this execution may act, and the ServiceAccount must be \
+            allowed to make, change and remove it. Taken back, objects that were there are as they were, and objects \
+            that were not are deleted. Kinds: ConfigMap, Service, PersistentVolumeClaim, Deployment, StatefulSet, \
+            DaemonSet, Job, CronJob, HorizontalPodAutoscaler, PodDisruptionBudget, Ingress, NetworkPolicy.",
+    done: "applied",
+    undo: UndoKind::Restore,
+    // To make what is not there, change what is, and take away what was made when it is taken back.
+    verbs: &["get", "create", "patch", "delete"],
+    kinds: KINDS,
+    example: || {
         json!({"namespace": "shop", "manifest":
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: feature-flags}\ndata: {checkout: \"off\"}\n"})
+    },
+    ..Definition::new(Action::ApplyManifest, |all| Some(Box::new(all.apply_manifest.as_ref()?)))
+};
+
+impl Act for &actions::ApplyManifest {
+    fn check(&self) -> Result<(), Problem> {
+        objects(self, "default").map(|_| ()).map_err(|problem| Problem::new("manifest", problem))
     }
 
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        objects(given, "default").map(|_| ()).map_err(|problem| Problem::new("manifest", problem))
-    }
-
-    fn target(_: &Self::Parameters) -> Option<Place> {
+    fn place(&self) -> Option<Place> {
         None
     }
 
-    fn targets(order: &Order, given: &Self::Parameters) -> Vec<Place> {
-        wanted(order, given).into_iter().map(|(place, _)| place).collect()
+    fn places(&self, order: &Order) -> Vec<Place> {
+        wanted(order, self).into_iter().map(|(place, _)| place).collect()
     }
 
-    fn needs(order: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let places = Self::targets(order, given);
-        places.iter().flat_map(|place| VERBS.iter().map(|verb| Need::of(verb, place))).collect()
-    }
-
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let wanted = wanted(context.order, given).into_iter();
+    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        let wanted = wanted(context.order, self).into_iter();
         let writes: Result<Vec<Option<Write>>, String> = match context.restoring() {
             Some(kept) => wanted.map(|(place, _)| put_back(context, kept, &place, seen)).collect(),
             None => wanted.map(|(place, manifest)| apply(context, &place, manifest, seen)).collect(),
@@ -118,11 +88,11 @@ impl Act for ApplyManifest {
         }
     }
 
-    fn restore(_: &Self::Parameters, object: &Value) -> Restore {
+    fn restore(&self, object: &Value) -> Restore {
         Restore::Fields(diff::own(object))
     }
 
-    fn words(_: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         match object.pointer("/metadata/generation").and_then(Value::as_i64) {
             Some(generation) => format!("generation: {generation}"),
             None => format!("version: {}", seen::resource_version(object)),
@@ -234,7 +204,7 @@ fn put_back(context: &Context<'_>, kept: &Kept, place: &Place, seen: &Seen) -> R
         (_, Some(object)) if is_marked(context, object) => Ok(None),
         (restore, Some(object)) => {
             let patch = restore.patch(object);
-            Ok(patch.map(|(style, body)| Write::marked(context.order, place, object, style, body)))
+            Ok(patch.map(|(type_, body)| Write::marked(context.order, place, object, type_, body)))
         }
     }
 }

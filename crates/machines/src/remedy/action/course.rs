@@ -5,13 +5,16 @@
 
 use std::fmt;
 
-use http::{Method, Request, header};
+use http::Request;
+use pawl_api::remedy::actions::PatchType;
 use pawl_api::remedy::annotations::CHANGED_BY;
 use serde_json::{Value, json};
 
 use super::Order;
 use super::definition::Context;
 use super::seen::{self, Place, Seen};
+use crate::plan::Part;
+use crate::request;
 
 /// Who applies what `apply_manifest` applies.
 pub const FIELD_MANAGER: &str = "pawl-act";
@@ -31,14 +34,6 @@ pub enum Course {
     Refuse(String),
 }
 
-/// How a patch is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    Merge,
-    Strategic,
-    Json,
-}
-
 /// One request that changes something.
 #[derive(Clone, PartialEq)]
 pub struct Write {
@@ -49,7 +44,7 @@ pub struct Write {
 #[derive(Clone, PartialEq)]
 pub enum How {
     Patch {
-        style: Style,
+        type_: PatchType,
         body: Value,
     },
     /// Server-side apply of a whole manifest.
@@ -85,13 +80,19 @@ impl Write {
             &mut body,
             json!({"metadata": {"uid": seen::uid(object), "resourceVersion": seen::resource_version(object)}}),
         );
-        Self { place: place.clone(), how: How::Patch { style: Style::Merge, body } }
+        Self { place: place.clone(), how: How::Patch { type_: PatchType::Merge, body } }
     }
 
     /// A patch of the object that was seen, and of no later one, with the mark of who patches.
-    pub(super) fn marked(order: &Order, place: &Place, object: &Value, style: Style, body: Value) -> Self {
-        let body = match style {
-            Style::Merge | Style::Strategic => {
+    pub(super) fn marked(
+        order: &Order,
+        place: &Place,
+        object: &Value,
+        type_: PatchType,
+        body: Value,
+    ) -> Self {
+        let body = match type_ {
+            PatchType::Merge | PatchType::Strategic => {
                 let mut body = body;
                 merge(
                     &mut body,
@@ -102,7 +103,7 @@ impl Write {
                 );
                 body
             }
-            Style::Json => {
+            PatchType::Json => {
                 let mark = match object.pointer("/metadata/annotations") {
                     Some(_) => {
                         json!({"op": "add", "path": format!("/metadata/annotations/{}", escaped(CHANGED_BY)),
@@ -125,7 +126,7 @@ impl Write {
                 Value::Array(steps)
             }
         };
-        Self { place: place.clone(), how: How::Patch { style, body } }
+        Self { place: place.clone(), how: How::Patch { type_, body } }
     }
 
     pub(super) fn delete(place: &Place, object: &Value, grace_period_seconds: Option<i64>) -> Self {
@@ -143,7 +144,7 @@ impl Write {
     /// # Errors
     /// When a name cannot stand in a URL.
     pub fn request(&self, dry_run: bool) -> Result<Request<Vec<u8>>, http::Error> {
-        let own = self.place.path();
+        let Place { kind, key } = &self.place;
         let options = |uid: &str, grace: Option<i64>| {
             let mut options = json!({"preconditions": {"uid": uid}});
             if let (Some(options), Some(grace)) = (options.as_object_mut(), grace) {
@@ -151,44 +152,21 @@ impl Write {
             }
             options
         };
-        let (method, mut uri, content, body) = match &self.how {
-            How::Patch { style, body } => {
-                let content = match style {
-                    Style::Merge => "application/merge-patch+json",
-                    Style::Strategic => "application/strategic-merge-patch+json",
-                    Style::Json => "application/json-patch+json",
-                };
-                (Method::PATCH, format!("{own}?fieldManager={FIELD_MANAGER}"), content, body.clone())
-            }
-            How::Apply(manifest) => (
-                Method::PATCH,
-                format!("{own}?fieldManager={FIELD_MANAGER}&force=true"),
-                "application/apply-patch+yaml",
-                manifest.clone(),
-            ),
-            How::Create(manifest) => {
-                let collection = self.place.kind.path(self.place.key.namespace.as_deref(), None);
-                (Method::POST, format!("{collection}?fieldManager={FIELD_MANAGER}"), JSON, manifest.clone())
-            }
+        let draft = match &self.how {
+            How::Patch { type_, body } => request::patch(kind, key, Part::Main, *type_, FIELD_MANAGER, body),
+            How::Apply(manifest) => request::apply(kind, key, FIELD_MANAGER, true, manifest),
+            How::Create(manifest) => request::create(kind, key.namespace.as_deref(), FIELD_MANAGER, manifest),
             How::Delete { uid, grace_period_seconds } => {
-                (Method::DELETE, format!("{own}?"), JSON, options(uid, *grace_period_seconds))
+                request::delete(kind, key, &options(uid, *grace_period_seconds))
             }
             How::Evict { uid, grace_period_seconds } => {
-                let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-                    "metadata": {"name": self.place.key.name, "namespace": self.place.key.namespace},
-                    "deleteOptions": options(uid, *grace_period_seconds)});
-                (Method::POST, format!("{own}/eviction?"), JSON, eviction)
+                request::evict(kind, key, &options(uid, *grace_period_seconds))
             }
         };
-        if dry_run {
-            uri.push_str("&dryRun=All");
-        }
-        let request = Request::builder().method(method).uri(uri).header(header::CONTENT_TYPE, content);
-        request.body(body.to_string().into_bytes())
+        let draft = if dry_run { draft.query("dryRun", "All") } else { draft };
+        draft.build()
     }
 }
-
-const JSON: &str = "application/json";
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,8 +243,13 @@ mod tests {
     fn a_patch_is_of_the_version_that_was_seen_and_says_who_made_it() {
         let place = Place::namespaced(DEPLOYMENT, "n", "d");
         let order = order("scale_deployment", json!({}));
-        let write =
-            Write::marked(&order, &place, &object(json!({})), Style::Merge, json!({"spec": {"replicas": 3}}));
+        let write = Write::marked(
+            &order,
+            &place,
+            &object(json!({})),
+            PatchType::Merge,
+            json!({"spec": {"replicas": 3}}),
+        );
         let request = write.request(true).unwrap();
         let body: Value = serde_json::from_slice(request.body()).unwrap();
         assert_eq!(
@@ -279,7 +262,7 @@ mod tests {
             "/apis/apps/v1/namespaces/n/deployments/d?fieldManager=pawl-act&dryRun=All"
         );
         let steps =
-            Write::marked(&order, &place, &object(Value::Null), Style::Json, json!([{"op": "remove"}]));
+            Write::marked(&order, &place, &object(Value::Null), PatchType::Json, json!([{"op": "remove"}]));
         let How::Patch { body, .. } = steps.how else { panic!("a patch") };
         assert_eq!(body[2]["path"], "/metadata/annotations/pawl.dev~1changed-by");
         assert_eq!(body[3], json!({"op": "remove"}));

@@ -1,51 +1,53 @@
-//! What is one action: its facts, what it needs, what it looks at, what it does, and how it is taken back?
+//! Defines an action: its facts, its rights, what it reads, what it does, and how it is taken back.
 //!
 //! ```text
 //! reads ─▶ Seen ─▶ course ─▶ Step (do these, look again) · Finish (do these, and that was all) · Wait · Done · Refuse
 //!             └──▶ before ─▶ what is kept, digested and told of each target      undo ─▶ the action that takes it back
 //! ```
-//! An action is a file with one `impl Act`; [`super::definition`] lists them. Everything is a function of what was read:
-//! the dry run, the executor and the capture of the undo ask the same questions and get the same answers.
+//! An action is one constant [`Definition`] and one `impl Act` of its parameters; [`super::definition`] lists them. Checks,
+//! rights, watches, pages and the executor follow from these two. Everything is a function of what was read: the dry run,
+//! the executor and the capture of the undo ask the same questions and get the same answers.
 
 use std::fmt;
 
 use jiff::Timestamp;
-use pawl_api::meta::Duration;
+use pawl_api::meta::target::ParseError;
+use pawl_api::meta::{Duration, Kind, Target};
+use pawl_api::remedy::actions::PatchType;
 use pawl_api::remedy::{Action, ActionParameters};
 use serde_json::Value;
 
 use super::Order;
-use super::course::{Course, Write};
+use super::course::{Course, Write, meant};
 use super::kept::{Kept, Restore, Undo};
-use super::seen::{Place, Read, Seen};
+use super::seen::{self, Place, Read, Seen};
 
-/// What is true of an action whatever its parameters are.
+/// One action, whatever its parameters are.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct Definition {
+    pub action: Action,
     /// What it does, for people: one paragraph.
     pub about: &'static str,
     /// What was done to a target, as `scaled`.
     pub done: &'static str,
     /// How long one attempt may take where nobody says otherwise.
     pub timeout: Duration,
-    /// Whether a failed attempt may be repeated.
-    pub idempotent: bool,
     /// Whether the API server can try it without effect.
     pub dry_runnable: bool,
-    pub scope: Scope,
     pub undo: UndoKind,
-    /// All that its ServiceAccount may do, whatever the parameters are.
-    pub rules: &'static [Rule],
+    /// The kinds of its targets; none where the parameters name an object of any kind.
+    pub kinds: &'static [Kind],
+    /// What its ServiceAccount may do to objects of these kinds, anywhere.
+    pub verbs: &'static [&'static str],
+    /// What its ServiceAccount may do beside that: group, resource (with the subresource, as `pods/eviction`) and verbs.
+    pub more_rules: &'static [(&'static str, &'static str, &'static [&'static str])],
+    /// The parameters of an example: the value of the union's member.
+    pub example: fn() -> Value,
+    pub(super) parameters: Parameters,
 }
 
-/// Where an action's targets live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Namespaced,
-    Cluster,
-    /// As the parameters say.
-    Either,
-}
+/// Finds the parameters of one action among those of all.
+type Parameters = fn(&ActionParameters) -> Option<Box<dyn Act + '_>>;
 
 /// How an action is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +61,12 @@ pub enum UndoKind {
 }
 
 /// Something a ServiceAccount may do, anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Empty for the core group.
     pub group: &'static str,
     /// With the subresource, as `pods/eviction`.
-    pub resources: &'static [&'static str],
+    pub resources: Vec<&'static str>,
     pub verbs: &'static [&'static str],
 }
 
@@ -118,6 +120,13 @@ pub struct Problem {
     pub problem: String,
 }
 
+impl Problem {
+    /// About a field of the action's parameters.
+    pub(super) fn new(field: &str, problem: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), problem: problem.into() }
+    }
+}
+
 /// An order, and what is known around it.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -168,118 +177,222 @@ pub struct Before {
     pub words: String,
 }
 
-/// One action, whatever its parameters' type is.
-pub trait Definition: Sync + fmt::Debug {
-    fn action(&self) -> Action;
-    fn facts(&self) -> &'static Facts;
-    /// The parameters of an example: the value of the union's member.
-    fn example(&self) -> Value;
+/// One action with its parameters. The defaults are those of an action that patches one object.
+pub(super) trait Act {
     /// What the schema cannot see.
     ///
     /// # Errors
     /// The first field that is wrong.
-    fn check(&self, parameters: &ActionParameters) -> Result<(), Problem>;
-    /// What the action's ServiceAccount must be allowed.
-    fn needs(&self, order: &Order, parameters: &ActionParameters) -> Vec<Need>;
-    /// The objects it works on.
-    fn targets(&self, order: &Order, parameters: &ActionParameters) -> Vec<Place>;
-    /// What must be read next; nothing, when all that matters was seen.
-    fn reads(&self, context: &Context<'_>, seen: &Seen) -> Vec<Read>;
-    /// What to do about what was seen.
-    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course;
-    /// What its targets are, in the order of `targets`.
-    fn before(&self, context: &Context<'_>, seen: &Seen) -> Vec<Before>;
-    /// How it would be taken back. `after`: the targets as a dry run left them, where [`Definition::foresees`] says so.
-    fn undo(&self, context: &Context<'_>, seen: &Seen, after: &Seen) -> Undo;
-    /// Whether its undo needs to know what the API server makes of the change.
-    fn foresees(&self) -> bool;
-    /// How long it may wait for others, where its parameters say so.
-    fn patience(&self, parameters: &ActionParameters) -> Option<Duration>;
-}
-
-/// One action with its own parameters. The defaults are those of an action that patches one object.
-pub(super) trait Act: Sync + fmt::Debug {
-    type Parameters;
-    const ACTION: Action;
-    const FACTS: Facts;
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters>;
-
-    fn example() -> Value;
-
-    fn check(_parameters: &Self::Parameters) -> Result<(), Problem> {
+    fn check(&self) -> Result<(), Problem> {
         Ok(())
     }
 
     /// The one object it works on, where it is one.
-    fn target(_parameters: &Self::Parameters) -> Option<Place>;
+    fn place(&self) -> Option<Place>;
 
-    fn targets(_order: &Order, parameters: &Self::Parameters) -> Vec<Place> {
-        Self::target(parameters).into_iter().collect()
+    /// All objects it works on.
+    fn places(&self, _order: &Order) -> Vec<Place> {
+        self.place().into_iter().collect()
     }
 
-    fn needs(_order: &Order, parameters: &Self::Parameters) -> Vec<Need> {
-        let places = Self::target(parameters).into_iter();
-        places.flat_map(|place| ["get", "patch"].map(|verb| Need::of(verb, &place))).collect()
+    /// The one object it is about, as a lock names it.
+    fn target(&self) -> Option<Result<Target, ParseError>> {
+        self.place().map(|place| place.target())
+    }
+
+    /// What its ServiceAccount must be allowed; `verbs` are those of the definition.
+    fn needs(&self, order: &Order, verbs: &'static [&'static str]) -> Vec<Need> {
+        needs_on(&self.places(order), verbs)
     }
 
     /// What must be read beside the targets, by what was seen of them.
-    fn more_reads(_context: &Context<'_>, _parameters: &Self::Parameters, _seen: &Seen) -> Vec<Read> {
+    fn more_reads(&self, _context: &Context<'_>, _seen: &Seen) -> Vec<Read> {
         Vec::new()
     }
 
-    /// The merge patch that does it; `None` where nothing is left to do.
+    /// Why nothing may be done to this object, nor taken back.
+    fn refuses(&self, _object: &Value) -> Option<&'static str> {
+        None
+    }
+
+    /// The patch that does it; `None` where nothing is left to do.
     ///
     /// # Errors
     /// Why it cannot be done to this object.
-    fn patch(_parameters: &Self::Parameters, _object: &Value, _seen: &Seen) -> Result<Option<Value>, String> {
+    fn patch(&self, _context: &Context<'_>, _object: &Value, _seen: &Seen) -> Result<Option<Value>, String> {
         Ok(None)
     }
 
     /// How the patch is to be read.
-    const PATCH: super::course::Style = super::course::Style::Merge;
+    fn patch_type(&self) -> PatchType {
+        PatchType::Merge
+    }
 
-    fn course(context: &Context<'_>, parameters: &Self::Parameters, seen: &Seen) -> Course {
-        let Some(place) = Self::target(parameters) else {
+    /// What to do about what was seen.
+    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        let Some(place) = self.place() else {
             return Course::Refuse("it names no target".to_owned());
         };
-        let object = match super::course::meant(context, seen, &place) {
+        let object = match meant(context, seen, &place) {
             Ok(object) => object,
             Err(course) => return course,
         };
+        if let Some(why) = self.refuses(object) {
+            return Course::Refuse(format!("{place} {why}"));
+        }
         let wanted = match context.restoring() {
-            Some(kept) => Ok(Self::restored(kept, &place, object)),
-            None => Self::patch(parameters, object, seen).map(|body| body.map(|body| (Self::PATCH, body))),
+            Some(kept) => Ok(self.restored(kept, &place, object)),
+            None => self.patch(context, object, seen).map(|body| body.map(|body| (self.patch_type(), body))),
         };
         match wanted {
             Err(why) => Course::Refuse(why),
             Ok(None) => Course::Done(format!("{place} is already as it should be")),
-            Ok(Some((style, body))) => {
-                Course::Finish(vec![Write::marked(context.order, &place, object, style, body)])
+            Ok(Some((type_, body))) => {
+                Course::Finish(vec![Write::marked(context.order, &place, object, type_, body)])
             }
         }
     }
 
     /// What puts back what was kept of this target.
-    fn restored(kept: &Kept, place: &Place, object: &Value) -> Option<(super::course::Style, Value)> {
+    fn restored(&self, kept: &Kept, place: &Place, object: &Value) -> Option<(PatchType, Value)> {
         kept.of(place).and_then(|target| target.restore.patch(object))
     }
 
     /// What would put the object back as it is.
-    fn restore(_parameters: &Self::Parameters, _object: &Value) -> Restore {
+    fn restore(&self, _object: &Value) -> Restore {
         Restore::Nothing
     }
 
-    fn fields(parameters: &Self::Parameters, object: &Value, _seen: &Seen) -> Value {
-        Self::restore(parameters, object).into_fields()
+    fn fields(&self, object: &Value) -> Value {
+        self.restore(object).into_fields()
     }
 
-    fn words(_parameters: &Self::Parameters, _object: &Value, _seen: &Seen) -> String {
+    fn words(&self, _object: &Value, _seen: &Seen) -> String {
         String::new()
     }
 
-    fn before(context: &Context<'_>, parameters: &Self::Parameters, seen: &Seen) -> Vec<Before> {
-        let of = |place: Place| match seen.object(&place) {
+    /// The action that takes it back; `None` where only `Restore` can. `after`: the targets as a dry run left them, where
+    /// [`Act::foresees`] says so.
+    fn undo(&self, _seen: &Seen, _after: &Seen) -> Option<(Action, Value)> {
+        None
+    }
+
+    /// Whether its undo needs to know what the API server makes of the change.
+    fn foresees(&self) -> bool {
+        false
+    }
+
+    /// How long it may wait for others, where its parameters say so.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// These verbs on each of these objects.
+pub(super) fn needs_on(places: &[Place], verbs: &'static [&'static str]) -> Vec<Need> {
+    places.iter().flat_map(|place| verbs.iter().map(|verb| Need::of(verb, place))).collect()
+}
+
+impl Definition {
+    /// An action that patches objects, one at a time. Each action says `about`, `done`, `undo`, `kinds` and `example` itself.
+    pub(super) const fn new(action: Action, parameters: Parameters) -> Self {
+        Self {
+            action,
+            about: "",
+            done: "",
+            timeout: Duration::from_mins(5),
+            dry_runnable: true,
+            undo: UndoKind::Restore,
+            kinds: &[],
+            verbs: &["get", "patch"],
+            more_rules: &[],
+            example: Value::default,
+            parameters,
+        }
+    }
+
+    /// All that its ServiceAccount may do, whatever the parameters are.
+    pub fn rules(&self) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = Vec::new();
+        for kind in self.kinds {
+            match rules.last_mut() {
+                Some(rule) if rule.group == kind.group => rule.resources.push(&kind.plural),
+                _ => {
+                    let resources = vec![kind.plural.as_ref()];
+                    rules.push(Rule { group: &kind.group, resources, verbs: self.verbs });
+                }
+            }
+        }
+        let more = self.more_rules.iter();
+        rules.extend(more.map(|&(group, resource, verbs)| Rule { group, resources: vec![resource], verbs }));
+        rules
+    }
+
+    /// Whether its targets are in no namespace.
+    pub fn is_cluster_scoped(&self) -> bool {
+        self.kinds.iter().any(|kind| !kind.namespaced)
+    }
+
+    /// Checks that the parameters are those of the action, and what the schema cannot see.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn check(&self, parameters: &ActionParameters) -> Result<(), Problem> {
+        let (action, member) = (self.action, self.action.member());
+        let [only] = *parameters.present() else {
+            return Err(Problem::new(member, "exactly the member of the action must be there"));
+        };
+        let act = (self.parameters)(parameters).ok_or_else(|| {
+            Problem::new(member, format!("the action is {action}, and the parameters are those of {only}"))
+        })?;
+        if let Some(Err(error)) = act.target() {
+            return Err(Problem::new(member, error.to_string()));
+        }
+        act.check().map_err(|found| Problem {
+            field: match found.field.as_str() {
+                "" => member.to_owned(),
+                field => format!("{member}.{field}"),
+            },
+            ..found
+        })
+    }
+
+    /// What the action acts on. `None` where the parameters of that action are missing, or name no one object: a manifest
+    /// has as many targets as objects.
+    pub fn target(&self, parameters: &ActionParameters) -> Option<Result<Target, ParseError>> {
+        (self.parameters)(parameters)?.target()
+    }
+
+    /// What the action's ServiceAccount must be allowed.
+    pub fn needs(&self, order: &Order, parameters: &ActionParameters) -> Vec<Need> {
+        (self.parameters)(parameters).map(|act| act.needs(order, self.verbs)).unwrap_or_default()
+    }
+
+    /// The objects it works on.
+    pub fn targets(&self, order: &Order, parameters: &ActionParameters) -> Vec<Place> {
+        (self.parameters)(parameters).map(|act| act.places(order)).unwrap_or_default()
+    }
+
+    /// What must be read next; nothing, when all that matters was seen.
+    pub fn reads(&self, context: &Context<'_>, seen: &Seen) -> Vec<Read> {
+        let Some(act) = (self.parameters)(context.parameters) else { return Vec::new() };
+        let targets = act.places(context.order).into_iter().map(Read::Object);
+        targets.chain(act.more_reads(context, seen)).filter(|read| !seen.has(read)).collect()
+    }
+
+    /// What to do about what was seen.
+    pub fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        match ((self.parameters)(context.parameters), context.mistaken()) {
+            (_, Some(why)) => Course::Refuse(why.to_owned()),
+            (None, None) => Course::Refuse("the parameters are not those of the action".to_owned()),
+            (Some(act), None) => act.course(context, seen),
+        }
+    }
+
+    /// What its targets are, in the order of `targets`.
+    pub fn before(&self, context: &Context<'_>, seen: &Seen) -> Vec<Before> {
+        let Some(act) = (self.parameters)(context.parameters) else { return Vec::new() };
+        let before = |place: Place| match seen.object(&place) {
             None => Before {
                 place,
                 uid: None,
@@ -288,123 +401,37 @@ pub(super) trait Act: Sync + fmt::Debug {
                 words: "absent".to_owned(),
             },
             Some(object) => Before {
-                uid: Some(super::seen::uid(object).to_owned()),
-                restore: Self::restore(parameters, object),
-                fields: Self::fields(parameters, object, seen),
-                words: Self::words(parameters, object, seen),
+                uid: Some(seen::uid(object).to_owned()),
+                restore: act.restore(object),
+                fields: act.fields(object),
+                words: act.words(object, seen),
                 place,
             },
         };
-        Self::targets(context.order, parameters).into_iter().map(of).collect()
+        act.places(context.order).into_iter().map(before).collect()
     }
 
-    /// The action that takes it back; `None` where only `Restore` can.
-    fn undo(
-        _context: &Context<'_>,
-        _parameters: &Self::Parameters,
-        _seen: &Seen,
-        _after: &Seen,
-    ) -> Option<(Action, Value)> {
-        None
-    }
-
-    const FORESEES: bool = false;
-
-    fn patience(_parameters: &Self::Parameters) -> Option<Duration> {
-        None
-    }
-}
-
-/// The parameters of another action are no parameters.
-const OTHER: &str = "the parameters are not those of the action";
-
-impl<A: Act> Definition for A {
-    fn action(&self) -> Action {
-        A::ACTION
-    }
-
-    fn facts(&self) -> &'static Facts {
-        &A::FACTS
-    }
-
-    fn example(&self) -> Value {
-        A::example()
-    }
-
-    fn check(&self, parameters: &ActionParameters) -> Result<(), Problem> {
-        let problem = |problem: String| Problem { field: A::ACTION.member().to_owned(), problem };
-        let [only] = *parameters.present() else {
-            return Err(problem("exactly the member of the action must be there".to_owned()));
-        };
-        let given = A::parameters(parameters).ok_or_else(|| {
-            problem(format!("the action is {}, and the parameters are those of {only}", A::ACTION))
-        })?;
-        if let Some(Err(error)) = parameters.target(A::ACTION) {
-            return Err(problem(error.to_string()));
-        }
-        A::check(given).map_err(|found| Problem {
-            field: match found.field.as_str() {
-                "" => A::ACTION.member().to_owned(),
-                field => format!("{}.{field}", A::ACTION.member()),
-            },
-            ..found
-        })
-    }
-
-    fn needs(&self, order: &Order, parameters: &ActionParameters) -> Vec<Need> {
-        A::parameters(parameters).map(|given| A::needs(order, given)).unwrap_or_default()
-    }
-
-    fn targets(&self, order: &Order, parameters: &ActionParameters) -> Vec<Place> {
-        A::parameters(parameters).map(|given| A::targets(order, given)).unwrap_or_default()
-    }
-
-    fn reads(&self, context: &Context<'_>, seen: &Seen) -> Vec<Read> {
-        let Some(given) = A::parameters(context.parameters) else { return Vec::new() };
-        let targets = A::targets(context.order, given).into_iter().map(Read::Object);
-        let all = targets.chain(A::more_reads(context, given, seen));
-        all.filter(|read| !seen.has(read)).collect()
-    }
-
-    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
-        match (A::parameters(context.parameters), context.mistaken()) {
-            (_, Some(why)) => Course::Refuse(why.to_owned()),
-            (None, None) => Course::Refuse(OTHER.to_owned()),
-            (Some(given), None) => A::course(context, given, seen),
-        }
-    }
-
-    fn before(&self, context: &Context<'_>, seen: &Seen) -> Vec<Before> {
-        A::parameters(context.parameters).map(|given| A::before(context, given, seen)).unwrap_or_default()
-    }
-
-    fn undo(&self, context: &Context<'_>, seen: &Seen, after: &Seen) -> Undo {
-        let explicit = || {
-            let given = A::parameters(context.parameters)?;
-            let (action, parameters) = A::undo(context, given, seen, after)?;
-            Some(Undo::action(action, parameters))
-        };
-        match A::FACTS.undo {
+    /// How it would be taken back. `after`: the targets as a dry run left them, where [`Definition::foresees`] says so.
+    pub fn undo(&self, context: &Context<'_>, seen: &Seen, after: &Seen) -> Undo {
+        let by_action = || (self.parameters)(context.parameters)?.undo(seen, after);
+        match self.undo {
             UndoKind::Never(why) => Undo::Never(why.to_owned()),
             // What puts back whatever was kept is itself taken back in the same way.
             _ if context.restoring().is_some() => Undo::Restore,
             UndoKind::Restore => Undo::Restore,
-            UndoKind::Action => explicit().unwrap_or(Undo::Restore),
+            UndoKind::Action => {
+                by_action().map_or(Undo::Restore, |(action, parameters)| Undo::action(action, parameters))
+            }
         }
     }
 
-    fn foresees(&self) -> bool {
-        A::FORESEES
+    /// Whether its undo needs to know what the API server makes of the change.
+    pub fn foresees(&self, parameters: &ActionParameters) -> bool {
+        (self.parameters)(parameters).is_some_and(|act| act.foresees())
     }
 
-    fn patience(&self, parameters: &ActionParameters) -> Option<Duration> {
-        A::parameters(parameters).and_then(A::patience)
-    }
-}
-
-impl Problem {
-    /// About a field of the action's parameters.
-    pub(super) fn new(field: &str, problem: impl Into<String>) -> Self {
-        Self { field: field.to_owned(), problem: problem.into() }
+    /// How long it may wait for others.
+    pub fn patience(&self, parameters: &ActionParameters) -> Duration {
+        (self.parameters)(parameters).and_then(|act| act.patience()).unwrap_or(self.timeout)
     }
 }

@@ -1,52 +1,31 @@
 //! `delete_pod`: deletes a pod, so that its owner makes a new one.
 
 use pawl_api::k8s::POD;
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Value, json};
 
-use super::Order;
 use super::course::{Course, Write};
-use super::definition::{Act, Context, Facts, Need, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, UndoKind};
 use super::seen::{self, Place, Seen, text};
 
-#[derive(Debug)]
-pub(super) struct DeletePod;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Deletes one pod: the one that was there when the execution began, not another of its name that came \
+            later. It does not wait until the pod has ended.",
+    done: "deleted",
+    undo: UndoKind::Never("a deleted pod does not come back; its owner makes a new one"),
+    verbs: &["get", "delete"],
+    kinds: &[POD],
+    example: || json!({"pod": "web-7d9c5b6f4-x2x8q", "namespace": "shop", "gracePeriodSeconds": 30}),
+    ..Definition::new(Action::DeletePod, |all| Some(Box::new(all.delete_pod.as_ref()?)))
+};
 
-impl Act for DeletePod {
-    type Parameters = actions::DeletePod;
-    const ACTION: Action = Action::DeletePod;
-    const FACTS: Facts = Facts {
-        about: "Deletes one pod: the one that was there when the execution began, not another of its name that came \
-                later. It does not wait until the pod has ended.",
-        done: "deleted",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Never("a deleted pod does not come back; its owner makes a new one"),
-        rules: &[Rule { group: "", resources: &["pods"], verbs: &["get", "delete"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.delete_pod.as_ref()
+impl Act for &actions::DeletePod {
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(POD, &self.namespace, &self.pod))
     }
 
-    fn example() -> Value {
-        json!({"pod": "web-7d9c5b6f4-x2x8q", "namespace": "shop", "gracePeriodSeconds": 30})
-    }
-
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(POD, &given.namespace, &given.pod))
-    }
-
-    fn needs(_: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let places = Self::target(given).into_iter();
-        places.flat_map(|place| ["get", "delete"].map(|verb| Need::of(verb, &place))).collect()
-    }
-
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let Some(place) = Self::target(given) else { return Course::Refuse("it names no target".to_owned()) };
+    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        let place = Place::namespaced(POD, &self.namespace, &self.pod);
         let meant = context.kept.and_then(|kept| kept.of(&place)).and_then(|target| target.uid.as_deref());
         let Some(pod) = seen.object(&place) else {
             return match meant {
@@ -60,15 +39,15 @@ impl Act for DeletePod {
         if is_ending(pod) {
             return Course::Done(format!("{place} is being deleted"));
         }
-        Course::Finish(vec![Write::delete(&place, pod, given.grace_period_seconds)])
+        Course::Finish(vec![Write::delete(&place, pod, self.grace_period_seconds)])
     }
 
     /// Which pod it is matters, and nothing else.
-    fn fields(_: &Self::Parameters, _: &Value, _: &Seen) -> Value {
+    fn fields(&self, _: &Value) -> Value {
         Value::Null
     }
 
-    fn words(_: &Self::Parameters, pod: &Value, _: &Seen) -> String {
+    fn words(&self, pod: &Value, _: &Seen) -> String {
         let phase =
             if is_ending(pod) { "Terminating" } else { text(pod, "/status/phase").unwrap_or("Unknown") };
         match text(pod, "/spec/nodeName") {
@@ -87,7 +66,7 @@ mod tests {
     use super::super::course::How;
     use super::super::kept::Kept;
     use super::super::testing::{course, given, kept, refusal};
-    use super::super::{definition, testing};
+    use super::super::{Order, definition, testing};
     use super::*;
     use jiff::Timestamp;
 

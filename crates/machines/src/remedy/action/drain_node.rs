@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use pawl_api::k8s::{NODE, POD};
 use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action, PatchType};
 use serde_json::{Value, json};
 
 use super::Order;
-use super::cordon_node::{is_cordoned, words};
-use super::course::{Course, How, Style, Write, meant};
-use super::definition::{Act, Context, Facts, Need, Rule, Scope, UndoKind};
+use super::cordon::{is_cordoned, words};
+use super::course::{Course, How, Write, meant};
+use super::definition::{Act, Context, Definition, Need, UndoKind, needs_on};
 use super::delete_pod::is_ending;
 use super::seen::{self, Listing, Place, Read, Seen, text};
 
@@ -25,72 +25,51 @@ const EVICTION_TIMEOUT: Duration = Duration::from_mins(10);
 /// A static pod, as the API server shows it: only its kubelet can end it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-#[derive(Debug)]
-pub(super) struct DrainNode;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Cordons a node and evicts its pods through the eviction API, so that PodDisruptionBudgets hold: an \
+            eviction that a budget refuses is tried again until `evictionTimeout`. Pods of DaemonSets and static pods \
+            stay. A pod that nobody would make anew is refused without `force`, one whose emptyDir would be lost \
+            without `deleteEmptyDirData`, both before anything is done.",
+    done: "drained",
+    timeout: Duration::from_mins(15),
+    undo: UndoKind::Never("evicted pods do not come back; uncordon_node lets new ones onto the node"),
+    more_rules: &[("", "pods", &["list"]), ("", "pods/eviction", &["create"])],
+    kinds: &[NODE],
+    example: || json!({"node": "worker-1", "evictionTimeout": "5m"}),
+    ..Definition::new(Action::DrainNode, |all| Some(Box::new(all.drain_node.as_ref()?)))
+};
 
-impl Act for DrainNode {
-    type Parameters = actions::DrainNode;
-    const ACTION: Action = Action::DrainNode;
-    const FACTS: Facts = Facts {
-        about: "Cordons a node and evicts its pods through the eviction API, so that PodDisruptionBudgets hold: an \
-                eviction that a budget refuses is tried again until `evictionTimeout`. Pods of DaemonSets and static pods \
-                stay. A pod that nobody would make anew is refused without `force`, one whose emptyDir would be lost \
-                without `deleteEmptyDirData`, both before anything is done.",
-        done: "drained",
-        timeout: Duration::from_mins(15),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Cluster,
-        undo: UndoKind::Never("evicted pods do not come back; uncordon_node lets new ones onto the node"),
-        rules: &[
-            Rule { group: "", resources: &["nodes"], verbs: &["get", "patch"] },
-            Rule { group: "", resources: &["pods"], verbs: &["list"] },
-            Rule { group: "", resources: &["pods/eviction"], verbs: &["create"] },
-        ],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.drain_node.as_ref()
+impl Act for &actions::DrainNode {
+    fn place(&self) -> Option<Place> {
+        Some(Place::cluster(NODE, &self.node))
     }
 
-    fn example() -> Value {
-        json!({"node": "worker-1", "evictionTimeout": "5m"})
-    }
-
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::cluster(NODE, &given.node))
-    }
-
-    fn needs(_: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let node = Place::cluster(NODE, &given.node);
+    fn needs(&self, order: &Order, verbs: &'static [&'static str]) -> Vec<Need> {
         let pods = |verb| Need { name: None, ..Need::of(verb, &Place::cluster(POD, "")) };
-        vec![
-            Need::of("get", &node),
-            Need::of("patch", &node),
-            pods("list"),
-            Need { subresource: Some("eviction"), ..pods("create") },
-        ]
+        let mut needs = needs_on(&self.places(order), verbs);
+        needs.extend([pods("list"), Need { subresource: Some("eviction"), ..pods("create") }]);
+        needs
     }
 
-    fn more_reads(_: &Context<'_>, given: &Self::Parameters, _: &Seen) -> Vec<Read> {
-        vec![Read::List(listing(given))]
+    fn more_reads(&self, _: &Context<'_>, _: &Seen) -> Vec<Read> {
+        vec![Read::List(listing(self))]
     }
 
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let place = Place::cluster(NODE, &given.node);
+    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        let place = Place::cluster(NODE, &self.node);
         let node = match meant(context, seen, &place) {
             Ok(node) => node,
             Err(course) => return course,
         };
-        let pods: Vec<&Arc<Value>> = seen.list(&listing(given)).iter().filter(|pod| must_go(pod)).collect();
+        let pods: Vec<&Arc<Value>> = seen.list(&listing(self)).iter().filter(|pod| must_go(pod)).collect();
         let (ending, staying): (Vec<&Value>, Vec<&Value>) =
             pods.into_iter().map(AsRef::as_ref).partition(|pod| is_ending(pod));
-        if let Some(why) = staying.iter().find_map(|pod| would_be_lost(given, pod)) {
+        if let Some(why) = staying.iter().find_map(|pod| would_be_lost(self, pod)) {
             return Course::Refuse(why);
         }
         let cordon = (!is_cordoned(node))
             .then(|| Write::unmarked(&place, node, json!({"spec": {"unschedulable": true}})));
-        let evictions = staying.iter().map(|pod| evict(given, pod));
+        let evictions = staying.iter().map(|pod| evict(self, pod));
         let writes: Vec<Write> = cordon.into_iter().chain(evictions).collect();
         match ending.first() {
             _ if !writes.is_empty() => Course::Step(writes),
@@ -99,22 +78,24 @@ impl Act for DrainNode {
                 ending.len(),
                 name(first)
             )),
-            None => Course::Finish(vec![Write::marked(context.order, &place, node, Style::Merge, json!({}))]),
+            None => {
+                Course::Finish(vec![Write::marked(context.order, &place, node, PatchType::Merge, json!({}))])
+            }
         }
     }
 
     /// Pods come and go: that they go is the point.
-    fn fields(_: &Self::Parameters, node: &Value, _: &Seen) -> Value {
+    fn fields(&self, node: &Value) -> Value {
         json!({"unschedulable": is_cordoned(node)})
     }
 
-    fn words(given: &Self::Parameters, node: &Value, seen: &Seen) -> String {
-        let pods = seen.list(&listing(given)).iter().filter(|pod| must_go(pod)).count();
+    fn words(&self, node: &Value, seen: &Seen) -> String {
+        let pods = seen.list(&listing(self)).iter().filter(|pod| must_go(pod)).count();
         format!("{}, pods: {pods}", words(node))
     }
 
-    fn patience(given: &Self::Parameters) -> Option<Duration> {
-        Some(given.eviction_timeout.unwrap_or(EVICTION_TIMEOUT))
+    fn patience(&self) -> Option<Duration> {
+        Some(self.eviction_timeout.unwrap_or(EVICTION_TIMEOUT))
     }
 }
 
@@ -187,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_node_is_cordoned_its_pods_evicted_waited_for_and_then_it_is_done() {
-        let order = given("drain_node", DrainNode::example());
+        let order = given("drain_node", (DEFINITION.example)());
         let (own, daemon) = (pod("a", Some("ReplicaSet")), pod("d", Some("DaemonSet")));
         let mut mirror = pod("m", None);
         mirror["metadata"]["annotations"] = json!({MIRROR: "x"});

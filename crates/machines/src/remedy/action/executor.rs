@@ -12,7 +12,8 @@
 use pawl_api::remedy::{EXECUTOR_NAMESPACE, SERVICE_ACCOUNT_PREFIX};
 use serde_json::{Value, json};
 
-use super::{Order, kept};
+use super::{Order, definition, kept};
+use crate::hardening::Hardening;
 use crate::object::Key;
 
 /// The container whose termination message is the report.
@@ -78,7 +79,7 @@ impl Executor {
         if let Some(undone) = &order.undoes {
             mount("undone", UNDONE_DIRECTORY, &self.undo_secret(undone).name);
         }
-        let target = order.parameters().ok().and_then(|parameters| parameters.target(order.action)?.ok());
+        let target = order.parameters().ok().and_then(|all| definition(order.action).target(&all)?.ok());
         let (namespace, name) = match &target {
             Some(pawl_api::meta::Target::Object(target)) => (target.namespace(), Some(target.name())),
             _ => (None, None),
@@ -89,20 +90,19 @@ impl Executor {
             .iter()
             .map(|(name, value)| json!({"name": name, "value": value.unwrap_or_default().replace('$', "$$")}))
             .collect();
-        json!({
+        let mut container = json!({
+            "name": CONTAINER, "image": self.image, "args": ["act"], "env": env, "volumeMounts": mounts,
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+            "terminationMessagePolicy": "File",
+        });
+        Hardening::OWN_IMAGE.apply_to_container(&mut container);
+        let mut pod = json!({
             "restartPolicy": "Never", "serviceAccountName": self.service_account(order).name,
             "enableServiceLinks": false, "terminationGracePeriodSeconds": 10,
-            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"}},
-            "volumes": volumes,
-            "containers": [{
-                "name": CONTAINER, "image": self.image, "args": ["act"], "env": env, "volumeMounts": mounts,
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
-                "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                    "capabilities": {"drop": ["ALL"]}},
-                "terminationMessagePolicy": "File",
-            }],
-        })
+            "volumes": volumes, "containers": [container],
+        });
+        Hardening::OWN_IMAGE.apply_to_pod(&mut pod);
+        pod
     }
 }
 

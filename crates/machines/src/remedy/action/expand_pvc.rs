@@ -1,67 +1,52 @@
 //! `expand_pvc`: asks for a larger volume.
 
 use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
-use pawl_api::meta::{Duration, quantity};
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::meta::quantity;
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Value, json};
 
-use super::definition::{Act, Facts, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::seen::{Place, Seen, text};
 
 const REQUEST: &str = "/spec/resources/requests/storage";
 
-#[derive(Debug)]
-pub(super) struct ExpandPvc;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Raises the storage that a PersistentVolumeClaim requests. Its StorageClass must allow expansion; the \
+            volume grows when the storage provider gets to it, which a postcondition can wait for.",
+    done: "expanded",
+    undo: UndoKind::Never("volumes never shrink"),
+    kinds: &[PERSISTENT_VOLUME_CLAIM],
+    example: || json!({"pvc": "data-db-0", "namespace": "shop", "size": "20Gi"}),
+    ..Definition::new(Action::ExpandPvc, |all| Some(Box::new(all.expand_pvc.as_ref()?)))
+};
 
-impl Act for ExpandPvc {
-    type Parameters = actions::ExpandPvc;
-    const ACTION: Action = Action::ExpandPvc;
-    const FACTS: Facts = Facts {
-        about: "Raises the storage that a PersistentVolumeClaim requests. Its StorageClass must allow expansion; the \
-                volume grows when the storage provider gets to it, which a postcondition can wait for.",
-        done: "expanded",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Never("volumes never shrink"),
-        rules: &[Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "patch"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.expand_pvc.as_ref()
-    }
-
-    fn example() -> Value {
-        json!({"pvc": "data-db-0", "namespace": "shop", "size": "20Gi"})
-    }
-
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        let good = quantity::nano(&given.size).is_some_and(|size| size > 0);
-        let problem = || Problem::new("size", format!("{:?} is no amount above zero", given.size));
+impl Act for &actions::ExpandPvc {
+    fn check(&self) -> Result<(), Problem> {
+        let good = quantity::nano(&self.size).is_some_and(|size| size > 0);
+        let problem = || Problem::new("size", format!("{:?} is no amount above zero", self.size));
         good.then_some(()).ok_or_else(problem)
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(PERSISTENT_VOLUME_CLAIM, &given.namespace, &given.pvc))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(PERSISTENT_VOLUME_CLAIM, &self.namespace, &self.pvc))
     }
 
-    fn patch(given: &Self::Parameters, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
+    fn patch(&self, _: &Context<'_>, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
         let present = text(object, REQUEST).unwrap_or("0");
-        match (quantity::nano(&given.size), quantity::nano(present)) {
+        match (quantity::nano(&self.size), quantity::nano(present)) {
             (Some(new), Some(old)) if new < old => {
-                Err(format!("it is {present} now, and volumes never shrink: {} would be less", given.size))
+                Err(format!("it is {present} now, and volumes never shrink: {} would be less", self.size))
             }
             (Some(new), Some(old)) if new == old => Ok(None),
-            _ => Ok(Some(json!({"spec": {"resources": {"requests": {"storage": given.size}}}}))),
+            _ => Ok(Some(json!({"spec": {"resources": {"requests": {"storage": self.size}}}}))),
         }
     }
 
-    fn fields(_: &Self::Parameters, object: &Value, _: &Seen) -> Value {
+    fn fields(&self, object: &Value) -> Value {
         json!({"storage": text(object, REQUEST)})
     }
 
-    fn words(_: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         format!("storage: {}", text(object, REQUEST).unwrap_or("none"))
     }
 }
@@ -80,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_claim_grows_and_never_shrinks() {
-        let order = given("expand_pvc", ExpandPvc::example());
+        let order = given("expand_pvc", (DEFINITION.example)());
         let wanted = json!({"spec": {"resources": {"requests": {"storage": "20Gi"}}}});
         assert_eq!(patch(&order, &[claim("10Gi")]).1, wanted);
         assert_eq!(words(&order, &[claim("10Gi")]), ["storage: 10Gi"]);

@@ -1,49 +1,35 @@
 //! `increase_resources`: raises the requests and limits of a container.
 
-use pawl_api::meta::{Duration, quantity};
-use pawl_api::remedy::actions::{self, Action, ActionParameters, Resources};
+use pawl_api::k8s::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
+use pawl_api::meta::quantity;
+use pawl_api::remedy::actions::{self, Action, PatchType, Resources};
 use serde_json::{Map, Value, json};
 
-use super::course::Style;
-use super::definition::{Act, Facts, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::kept::Restore;
 use super::seen::{Place, Seen};
 use super::workload;
 
-#[derive(Debug)]
-pub(super) struct IncreaseResources;
-
-impl Act for IncreaseResources {
-    type Parameters = actions::IncreaseResources;
-    const ACTION: Action = Action::IncreaseResources;
-    const FACTS: Facts = Facts {
-        about: "Raises what a container of a Deployment, StatefulSet or DaemonSet requests and is limited to. Nothing is \
-                lowered: a value below the present one is refused. The pods are replaced as the workload's strategy says.",
-        done: "given more",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Restore,
-        rules: &[Rule {
-            group: "apps",
-            resources: &["deployments", "statefulsets", "daemonsets"],
-            verbs: &["get", "patch"],
-        }],
-    };
-    const PATCH: Style = Style::Strategic;
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.increase_resources.as_ref()
-    }
-
-    fn example() -> Value {
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Raises what a container of a Deployment, StatefulSet or DaemonSet requests and is limited to. Nothing is \
+            lowered: a value below the present one is refused. The pods are replaced as the workload's strategy says.",
+    done: "given more",
+    undo: UndoKind::Restore,
+    kinds: &[DEPLOYMENT, STATEFUL_SET, DAEMON_SET],
+    example: || {
         json!({"kind": "deployment", "name": "web", "namespace": "shop", "container": "app",
             "limits": {"memory": "1Gi"}})
+    },
+    ..Definition::new(Action::IncreaseResources, |all| Some(Box::new(all.increase_resources.as_ref()?)))
+};
+
+impl Act for &actions::IncreaseResources {
+    fn patch_type(&self) -> PatchType {
+        PatchType::Strategic
     }
 
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        let wanted = wanted(given);
+    fn check(&self) -> Result<(), Problem> {
+        let wanted = wanted(self);
         if wanted.is_empty() {
             return Err(Problem::new("", "requests or limits must say cpu or memory"));
         }
@@ -58,14 +44,14 @@ impl Act for IncreaseResources {
         Ok(())
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(workload::kind(given.kind), &given.namespace, &given.name))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(workload::kind(self.kind), &self.namespace, &self.name))
     }
 
-    fn patch(given: &Self::Parameters, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
-        let now = resources(given, object)?;
+    fn patch(&self, _: &Context<'_>, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
+        let now = resources(self, object)?;
         let mut changes = Map::new();
-        for (part, resource, value) in wanted(given) {
+        for (part, resource, value) in wanted(self) {
             let present = now.get(part).and_then(|part| part.get(resource)).and_then(Value::as_str);
             let (new, old) = (quantity::nano(value), present.and_then(quantity::nano));
             if let (Some(new), Some(old)) = (new, old)
@@ -81,12 +67,12 @@ impl Act for IncreaseResources {
                 }
             }
         }
-        Ok((!changes.is_empty()).then(|| body(given, &changes.into())))
+        Ok((!changes.is_empty()).then(|| body(self, &changes.into())))
     }
 
     /// All of them, not only those that are raised: an API server requests what a limit says where nobody requests.
-    fn restore(given: &Self::Parameters, object: &Value) -> Restore {
-        let now = resources(given, object).unwrap_or_default();
+    fn restore(&self, object: &Value) -> Restore {
+        let now = resources(self, object).unwrap_or_default();
         let mut was = json!({});
         for part in ["requests", "limits"] {
             for resource in ["cpu", "memory"] {
@@ -94,16 +80,16 @@ impl Act for IncreaseResources {
                 super::course::merge(&mut was, json!({part: {resource: value}}));
             }
         }
-        Restore::Strategic(body(given, &was))
+        Restore::Strategic(body(self, &was))
     }
 
-    fn words(given: &Self::Parameters, object: &Value, _: &Seen) -> String {
-        let now = resources(given, object).unwrap_or_default();
+    fn words(&self, object: &Value, _: &Seen) -> String {
+        let now = resources(self, object).unwrap_or_default();
         let one = |(part, resource, _): (&str, &str, &str)| {
             let value = now.get(part).and_then(|part| part.get(resource)).and_then(Value::as_str);
             format!("{part}.{resource}: {}", value.unwrap_or("none"))
         };
-        wanted(given).into_iter().map(one).collect::<Vec<_>>().join(", ")
+        wanted(self).into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -156,7 +142,10 @@ mod tests {
         let before = deployment(json!({"limits": {"memory": "512Mi", "cpu": "0.5"}}));
         let (style, body) = patch(&order, std::slice::from_ref(&before));
         let containers = json!([{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]);
-        assert_eq!((style, &body["spec"]["template"]["spec"]["containers"]), (Style::Strategic, &containers));
+        assert_eq!(
+            (style, &body["spec"]["template"]["spec"]["containers"]),
+            (PatchType::Strategic, &containers)
+        );
         assert_eq!(words(&order, &[before]), ["limits.cpu: 0.5, limits.memory: 512Mi"]);
     }
 
@@ -188,7 +177,7 @@ mod tests {
         let (style, body) = only_patch(&writes);
         let resources =
             json!({"limits": {"memory": "512Mi", "cpu": null}, "requests": {"memory": null, "cpu": null}});
-        assert_eq!(style, Style::Strategic);
+        assert_eq!(style, PatchType::Strategic);
         assert_eq!(
             body["spec"]["template"]["spec"]["containers"],
             json!([{"name": "app", "resources": resources}])

@@ -6,15 +6,15 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pawl_api::meta::{names, text};
+use pawl_api::remedy::actions::PatchType;
 use pawl_api::remedy::kubernetes_execution::{UndoRef, undo_name};
 use pawl_api::remedy::{Action, AffectedResource, RollbackInformation, annotations};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::course::Style;
-use super::definition::{Before, Facts};
+use super::definition::Before;
 use super::seen::Place;
-use super::{Captured, Order, diff};
+use super::{Captured, Order, definition, diff};
 use crate::object::Key;
 
 /// The key of the Secret under which it stands.
@@ -119,13 +119,13 @@ impl Undo {
 
 impl Restore {
     /// What makes the object, as it is now, what it was. `None`: nothing.
-    pub fn patch(&self, object: &Value) -> Option<(Style, Value)> {
+    pub fn patch(&self, object: &Value) -> Option<(PatchType, Value)> {
         match self {
             Self::Nothing | Self::Absent | Self::Own(_) => None,
-            Self::Merge(patch) => Some((Style::Merge, patch.clone())),
-            Self::Strategic(patch) => Some((Style::Strategic, patch.clone())),
+            Self::Merge(patch) => Some((PatchType::Merge, patch.clone())),
+            Self::Strategic(patch) => Some((PatchType::Strategic, patch.clone())),
             Self::Fields(was) => {
-                diff::merge_patch(&diff::own(object), was).map(|patch| (Style::Merge, patch))
+                diff::merge_patch(&diff::own(object), was).map(|patch| (PatchType::Merge, patch))
             }
         }
     }
@@ -141,13 +141,13 @@ impl Restore {
 }
 
 impl Kept {
-    pub fn new(order: &Order, facts: &Facts, before: Vec<Before>, undo: Undo) -> Self {
+    pub fn new(order: &Order, before: Vec<Before>, undo: Undo) -> Self {
         let parameters = match serde_json::from_str(&order.parameters) {
             Ok(Value::Object(parameters)) => parameters,
             _ => Map::new(),
         };
         let digest = digest(&before);
-        let described = before.iter().map(|before| describe(facts, before)).collect();
+        let described = before.iter().map(|before| describe(order.action, before)).collect();
         let targets = before
             .into_iter()
             .map(|Before { place, uid, restore, .. }| Target { place, uid, restore })
@@ -203,12 +203,12 @@ pub fn manifest(order: &Order, secret: &Key, bytes: &[u8]) -> Value {
 }
 
 /// What a target is, in the words of a status: in `before`, whichever time it is.
-pub fn describe(facts: &Facts, before: &Before) -> AffectedResource {
+pub fn describe(action: Action, before: &Before) -> AffectedResource {
     AffectedResource {
         kind: before.place.kind.kind.to_string(),
         namespace: before.place.key.namespace.clone().unwrap_or_default(),
         name: before.place.key.name.clone(),
-        action: facts.done.to_owned(),
+        action: definition(action).done.to_owned(),
         before: text::head(before.words.as_str(), MAX_WORDS),
         after: String::new(),
     }
@@ -231,7 +231,6 @@ pub fn digest(before: &[Before]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::definition;
     use super::super::testing::order;
     use super::*;
     use pawl_api::k8s::DEPLOYMENT;
@@ -252,7 +251,7 @@ mod tests {
         let canary = "obviously-not-a-real-secret";
         let mut secret = before(1);
         secret.restore = Restore::Merge(json!({"data": {"k": canary}}));
-        let kept = Kept::new(&order, definition(order.action).facts(), vec![secret], Undo::Restore);
+        let kept = Kept::new(&order, vec![secret], Undo::Restore);
         let told = kept.told(&super::secret("e", "u"), "0");
         assert!(!format!("{told:?}{kept:?}").contains(canary));
         assert_eq!(told.information.rollback_action, Some(order.action));

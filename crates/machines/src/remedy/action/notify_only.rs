@@ -1,14 +1,15 @@
 //! `notify_only`: changes nothing and tells people.
 
 use pawl_api::k8s::{self, EVENTS_EVENT};
-use pawl_api::meta::{Duration, Kind, Target, names, text};
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::meta::target::ParseError;
+use pawl_api::meta::{Kind, Target, names, text};
+use pawl_api::remedy::actions::{self, Action};
 use pawl_api::remedy::kubernetes_execution;
 use serde_json::{Value, json};
 
 use super::Order;
 use super::course::{Course, How, Write};
-use super::definition::{Act, Context, Facts, Need, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Need, UndoKind};
 use super::seen::{Place, Read, Seen};
 
 /// Events keep a note of at most this many bytes; so many characters are never more, whatever they are.
@@ -35,49 +36,40 @@ const KINDS: &[Kind] = &[
     k8s::POD_DISRUPTION_BUDGET,
 ];
 
-#[derive(Debug)]
-pub(super) struct NotifyOnly;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Changes nothing. It writes a Kubernetes Event about the target, or about the execution itself where there is \
+            none, with as much of the message as an Event takes; the whole message is in the execution and in the log. \
+            It is for plans in which a person decides what is next.",
+    done: "told",
+    dry_runnable: false,
+    undo: UndoKind::Never("nothing was changed"),
+    more_rules: &[("events.k8s.io", "events", &["get", "create"])],
+    example: || json!({"message": "web needs a look: it has restarted nine times since noon", "target": "shop/deployment/web"}),
+    ..Definition::new(Action::NotifyOnly, |all| Some(Box::new(all.notify_only.as_ref()?)))
+};
 
-impl Act for NotifyOnly {
-    type Parameters = actions::NotifyOnly;
-    const ACTION: Action = Action::NotifyOnly;
-    const FACTS: Facts = Facts {
-        about: "Changes nothing. It writes a Kubernetes Event about the target, or about the execution itself where there is \
-                none, with as much of the message as an Event takes; the whole message is in the execution and in the log. \
-                It is for plans in which a person decides what is next.",
-        done: "told",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: false,
-        scope: Scope::Either,
-        undo: UndoKind::Never("nothing was changed"),
-        rules: &[Rule { group: "events.k8s.io", resources: &["events"], verbs: &["get", "create"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.notify_only.as_ref()
-    }
-
-    fn example() -> Value {
-        json!({"message": "web needs a look: it has restarted nine times since noon", "target": "shop/deployment/web"})
-    }
-
-    /// Nothing is changed, and what it is about may be of any kind.
-    fn target(_: &Self::Parameters) -> Option<Place> {
+impl Act for &actions::NotifyOnly {
+    /// Nothing is changed.
+    fn place(&self) -> Option<Place> {
         None
     }
 
-    fn needs(order: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let event = event(order, given);
+    /// What it is about may be of any kind.
+    fn target(&self) -> Option<Result<Target, ParseError>> {
+        self.target.as_ref().map(|target| target.parse())
+    }
+
+    fn needs(&self, order: &Order, _: &'static [&'static str]) -> Vec<Need> {
+        let event = event(order, self);
         vec![Need::of("get", &event), Need { name: None, ..Need::of("create", &event) }]
     }
 
-    fn more_reads(context: &Context<'_>, given: &Self::Parameters, _: &Seen) -> Vec<Read> {
-        vec![Read::Object(event(context.order, given))]
+    fn more_reads(&self, context: &Context<'_>, _: &Seen) -> Vec<Read> {
+        vec![Read::Object(event(context.order, self))]
     }
 
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let place = event(context.order, given);
+    fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
+        let place = event(context.order, self);
         if seen.object(&place).is_some() {
             return Course::Done("the Event has been written".to_owned());
         }
@@ -86,8 +78,8 @@ impl Act for NotifyOnly {
             "metadata": {"name": place.key.name, "namespace": place.key.namespace},
             "eventTime": format!("{:.6}", context.now), "type": "Normal", "reason": "Notified", "action": "Notify",
             "reportingController": "pawl.dev/act", "reportingInstance": context.order.uid,
-            "regarding": regarding(context.order, given),
-            "note": text::head(given.message.as_str(), MAX_NOTE_CHARS),
+            "regarding": regarding(context.order, self),
+            "note": text::head(self.message.as_str(), MAX_NOTE_CHARS),
         });
         Course::Finish(vec![Write { place, how: How::Create(manifest) }])
     }
@@ -138,7 +130,7 @@ mod tests {
 
     #[test]
     fn people_are_told_once_about_the_target() {
-        let order = given("notify_only", NotifyOnly::example());
+        let order = given("notify_only", (DEFINITION.example)());
         let (place, event) = written(&order);
         assert!(place.starts_with("Event shop/pawl-notify-"), "{place}");
         let about =

@@ -1,12 +1,11 @@
 //! `patch_deployment`: patches a Deployment.
 
 use pawl_api::k8s::DEPLOYMENT;
-use pawl_api::meta::{Duration, text};
-use pawl_api::remedy::actions::{self, Action, ActionParameters, MAX_PATCH_CHARS, PatchType};
+use pawl_api::meta::text;
+use pawl_api::remedy::actions::{self, Action, MAX_PATCH_CHARS, PatchType};
 use serde_json::{Map, Value, json};
 
-use super::course::{Course, Style, Write, meant};
-use super::definition::{Act, Context, Facts, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::diff;
 use super::kept::Restore;
 use super::seen::{Place, Seen};
@@ -16,95 +15,67 @@ use crate::yaml;
 const ALLOWED: &str = "a patch may change spec, metadata.labels and metadata.annotations";
 const MAX_WORDS: usize = 512;
 
-#[derive(Debug)]
-pub(super) struct PatchDeployment;
-
-impl Act for PatchDeployment {
-    type Parameters = actions::PatchDeployment;
-    const ACTION: Action = Action::PatchDeployment;
-    const FACTS: Facts = Facts {
-        about: "Patches `spec`, labels or annotations of a Deployment, with a strategic merge patch, a JSON merge patch \
-                or a JSON patch. Before it is done, the API server is asked what would come of it, and the undo is the \
-                patch that leads back from there.",
-        done: "patched",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Action,
-        rules: &[Rule { group: "apps", resources: &["deployments"], verbs: &["get", "patch"] }],
-    };
-    const FORESEES: bool = true;
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.patch_deployment.as_ref()
-    }
-
-    fn example() -> Value {
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Patches `spec`, labels or annotations of a Deployment, with a strategic merge patch, a JSON merge patch \
+            or a JSON patch. Before it is done, the API server is asked what would come of it, and the undo is the \
+            patch that leads back from there.",
+    done: "patched",
+    undo: UndoKind::Action,
+    kinds: &[DEPLOYMENT],
+    example: || {
         json!({"deployment": "web", "namespace": "shop", "patchType": "merge",
             "patch": "spec: {template: {spec: {priorityClassName: important}}}"})
+    },
+    ..Definition::new(Action::PatchDeployment, |all| Some(Box::new(all.patch_deployment.as_ref()?)))
+};
+
+impl Act for &actions::PatchDeployment {
+    fn check(&self) -> Result<(), Problem> {
+        read(self).map(|_| ()).map_err(|problem| Problem::new("patch", problem))
     }
 
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        read(given).map(|_| ()).map_err(|problem| Problem::new("patch", problem))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(DEPLOYMENT, &self.namespace, &self.deployment))
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(DEPLOYMENT, &given.namespace, &given.deployment))
+    fn patch(&self, _: &Context<'_>, _: &Value, _: &Seen) -> Result<Option<Value>, String> {
+        let patch = read(self).map_err(|why| format!("the patch: {why}"))?;
+        Ok((!is_empty(&patch)).then_some(patch))
     }
 
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let Some(place) = Self::target(given) else { return Course::Refuse("it names no target".to_owned()) };
-        let object = match meant(context, seen, &place) {
-            Ok(object) => object,
-            Err(course) => return course,
-        };
-        let wanted = match context.restoring() {
-            Some(kept) => Ok(Self::restored(kept, &place, object)),
-            None => read(given).map(|patch| Some((style(given.patch_type), patch))),
-        };
-        match wanted {
-            Err(why) => Course::Refuse(format!("the patch: {why}")),
-            Ok(Some((style, body))) if !is_empty(&body) => {
-                Course::Finish(vec![Write::marked(context.order, &place, object, style, body)])
-            }
-            Ok(_) => Course::Done(format!("{place} is already as it should be")),
-        }
+    fn patch_type(&self) -> PatchType {
+        self.patch_type
     }
 
-    fn restore(_: &Self::Parameters, object: &Value) -> Restore {
+    fn foresees(&self) -> bool {
+        true
+    }
+
+    fn restore(&self, object: &Value) -> Restore {
         Restore::Fields(diff::own(object))
     }
 
     /// Of the Deployment, what the patch speaks of.
-    fn fields(given: &Self::Parameters, object: &Value, _: &Seen) -> Value {
-        match read(given) {
+    fn fields(&self, object: &Value) -> Value {
+        match read(self) {
             Ok(Value::Array(steps)) => steps.iter().flat_map(paths).map(|path| at(object, &path)).collect(),
             Ok(patch) => spoken_of(object, &patch),
             Err(_) => Value::Null,
         }
     }
 
-    fn words(given: &Self::Parameters, object: &Value, seen: &Seen) -> String {
-        text::head(Self::fields(given, object, seen).to_string(), MAX_WORDS)
+    fn words(&self, object: &Value, _: &Seen) -> String {
+        text::head(self.fields(object).to_string(), MAX_WORDS)
     }
 
-    fn undo(_: &Context<'_>, given: &Self::Parameters, seen: &Seen, after: &Seen) -> Option<(Action, Value)> {
-        let place = Self::target(given)?;
+    fn undo(&self, seen: &Seen, after: &Seen) -> Option<(Action, Value)> {
+        let place = self.place()?;
         let (before, after) = (seen.object(&place)?, after.object(&place)?);
         let back = diff::merge_patch(&diff::own(after), &diff::own(before)).unwrap_or_else(|| json!({}));
         let back = back.to_string();
-        let undo = json!({"deployment": given.deployment, "namespace": given.namespace, "patchType": "merge",
+        let undo = json!({"deployment": self.deployment, "namespace": self.namespace, "patchType": "merge",
             "patch": back});
         (back.chars().count() <= MAX_PATCH_CHARS).then_some((Action::PatchDeployment, undo))
-    }
-}
-
-fn style(type_: PatchType) -> Style {
-    match type_ {
-        PatchType::Strategic => Style::Strategic,
-        PatchType::Merge => Style::Merge,
-        PatchType::Json => Style::Json,
     }
 }
 
@@ -195,6 +166,7 @@ fn is_empty(patch: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::course::Course;
     use super::super::kept::Undo;
     use super::super::testing::{asked, asked_again, check, given, kept, only_patch, patch, undo};
     use super::*;
@@ -213,10 +185,10 @@ mod tests {
     fn a_patch_may_be_yaml_and_is_sent_as_its_type_says() {
         let order = given("patch_deployment", asking("strategic", "spec: {replicas: 4}"));
         let sent = patch(&order, &[deployment(3, json!({}))]);
-        assert_eq!(sent, (Style::Strategic, json!({"spec": {"replicas": 4}})));
+        assert_eq!(sent, (PatchType::Strategic, json!({"spec": {"replicas": 4}})));
         let order = given("patch_deployment", asking("json", r#"[{"op":"remove","path":"/spec/paused"}]"#));
         let (style, body) = patch(&order, &[deployment(3, json!({}))]);
-        assert_eq!((style, &body[3]), (Style::Json, &json!({"op": "remove", "path": "/spec/paused"})));
+        assert_eq!((style, &body[3]), (PatchType::Json, &json!({"op": "remove", "path": "/spec/paused"})));
     }
 
     #[test]

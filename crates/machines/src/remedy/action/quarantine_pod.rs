@@ -1,11 +1,10 @@
 //! `quarantine_pod`: takes a pod out of its Services and its owner's hands, and keeps it for a look.
 
 use pawl_api::k8s::POD;
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Map, Value, json};
 
-use super::definition::{Act, Facts, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, UndoKind};
 use super::delete_pod::is_ending;
 use super::kept::Restore;
 use super::seen::{Place, Seen};
@@ -13,38 +12,23 @@ use super::seen::{Place, Seen};
 /// On a pod that is kept for a look.
 const QUARANTINED: &str = "pawl.dev/quarantined";
 
-#[derive(Debug)]
-pub(super) struct QuarantinePod;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Takes all labels and the owner off a pod: no Service sends it requests, no selector matches it, its owner \
+            makes another one, and it stays for a look, labelled `pawl.dev/quarantined: \"true\"`. Taken back, it has \
+            its labels and owner again; the owner then has one pod more than it wants, and may choose to end it.",
+    done: "quarantined",
+    undo: UndoKind::Restore,
+    kinds: &[POD],
+    example: || json!({"pod": "web-7d9c5b6f4-x2x8q", "namespace": "shop"}),
+    ..Definition::new(Action::QuarantinePod, |all| Some(Box::new(all.quarantine_pod.as_ref()?)))
+};
 
-impl Act for QuarantinePod {
-    type Parameters = actions::QuarantinePod;
-    const ACTION: Action = Action::QuarantinePod;
-    const FACTS: Facts = Facts {
-        about: "Takes all labels and the owner off a pod: no Service sends it requests, no selector matches it, its owner \
-                makes another one, and it stays for a look, labelled `pawl.dev/quarantined: \"true\"`. Taken back, it has \
-                its labels and owner again; the owner then has one pod more than it wants, and may choose to end it.",
-        done: "quarantined",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Restore,
-        rules: &[Rule { group: "", resources: &["pods"], verbs: &["get", "patch"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.quarantine_pod.as_ref()
+impl Act for &actions::QuarantinePod {
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(POD, &self.namespace, &self.pod))
     }
 
-    fn example() -> Value {
-        json!({"pod": "web-7d9c5b6f4-x2x8q", "namespace": "shop"})
-    }
-
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(POD, &given.namespace, &given.pod))
-    }
-
-    fn patch(_: &Self::Parameters, pod: &Value, _: &Seen) -> Result<Option<Value>, String> {
+    fn patch(&self, _: &Context<'_>, pod: &Value, _: &Seen) -> Result<Option<Value>, String> {
         if is_ending(pod) {
             return Err("the pod is being deleted".to_owned());
         }
@@ -54,14 +38,14 @@ impl Act for QuarantinePod {
         Ok(Some(json!({"metadata": {"labels": labels, "ownerReferences": null}})))
     }
 
-    fn restore(_: &Self::Parameters, pod: &Value) -> Restore {
+    fn restore(&self, pod: &Value) -> Restore {
         let mut labels = labels(pod);
         labels.entry(QUARANTINED).or_insert(Value::Null);
         let owners = pod.pointer("/metadata/ownerReferences").cloned().unwrap_or_default();
         Restore::Merge(json!({"metadata": {"labels": labels, "ownerReferences": owners}}))
     }
 
-    fn words(_: &Self::Parameters, pod: &Value, _: &Seen) -> String {
+    fn words(&self, pod: &Value, _: &Seen) -> String {
         let labels = labels(pod);
         let label = |(key, value): (&String, &Value)| format!("{key}={}", value.as_str().unwrap_or_default());
         let labels: Vec<String> = labels.iter().map(label).collect();

@@ -11,7 +11,6 @@ use pawl_api::remedy::Action;
 use serde_json::{Value, json};
 
 use super::definition;
-use super::definition::Scope;
 use super::executor::Executor;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -29,7 +28,7 @@ pub fn manifests(executor: &Executor, namespaces: &[String]) -> Vec<Value> {
 pub fn looking() -> Vec<(&'static str, &'static str, &'static str)> {
     let mut looking = vec![("", "namespaces", "get"), ("", "nodes", "list"), ("", "pods", "list")];
     for action in Action::ALL {
-        for rule in definition(*action).facts().rules {
+        for rule in definition(*action).rules() {
             let verbs = rule.verbs.iter().filter(|verb| matches!(**verb, "get" | "list"));
             let each =
                 verbs.flat_map(|verb| rule.resources.iter().map(|resource| (rule.group, *resource, *verb)));
@@ -63,12 +62,12 @@ pub fn namespace(executor: &Executor) -> Value {
 
 /// The ServiceAccount of one action, what it may do, and where.
 fn of(action: Action, executor: &Executor, namespaces: &[String]) -> Vec<Value> {
-    let facts = definition(action).facts();
+    let definition = definition(action);
     let name = action.service_account(&executor.service_account_prefix);
     let labels =
         json!({"app.kubernetes.io/part-of": "pawl", pawl_api::remedy::labels::ACTION: action.as_str()});
     let rule = |rule: &super::Rule| json!({"apiGroups": [rule.group], "resources": rule.resources, "verbs": rule.verbs});
-    let rules: Vec<Value> = facts.rules.iter().map(rule).collect();
+    let rules: Vec<Value> = definition.rules().iter().map(rule).collect();
     let role_ref = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": name});
     let subjects = json!([{"kind": "ServiceAccount", "name": name, "namespace": executor.namespace}]);
     let mut manifests = vec![
@@ -77,11 +76,7 @@ fn of(action: Action, executor: &Executor, namespaces: &[String]) -> Vec<Value> 
         json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
             "metadata": {"name": name, "labels": labels}, "rules": rules}),
     ];
-    let everywhere = match facts.scope {
-        Scope::Cluster => true,
-        Scope::Namespaced | Scope::Either => namespaces.is_empty(),
-    };
-    if everywhere {
+    if definition.is_cluster_scoped() || namespaces.is_empty() {
         manifests.push(json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
             "metadata": {"name": name, "labels": labels}, "roleRef": role_ref, "subjects": subjects}));
         return manifests;

@@ -3,72 +3,54 @@
 use std::sync::Arc;
 
 use pawl_api::k8s::{DEPLOYMENT, REPLICA_SET};
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Value, json};
 
-use super::Order;
-use super::definition::{Act, Context, Facts, Need, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Need, UndoKind, needs_on};
 use super::diff::{self, REVISION};
 use super::kept::Restore;
 use super::seen::{self, Listing, Place, Read, Seen};
+use super::{Order, workload};
 
 /// A ReplicaSet's own label on its template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-#[derive(Debug)]
-pub(super) struct RollbackDeployment;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Gives a Deployment the pod template of an earlier revision, as its ReplicaSets remember it: the one \
+            before the current, or the one that is named. Replicas and strategy stay as they are.",
+    done: "rolled back",
+    undo: UndoKind::Action,
+    more_rules: &[("apps", "replicasets", &["list"])],
+    kinds: &[DEPLOYMENT],
+    example: || json!({"deployment": "web", "namespace": "shop", "revision": 4}),
+    ..Definition::new(Action::RollbackDeployment, |all| Some(Box::new(all.rollback_deployment.as_ref()?)))
+};
 
-impl Act for RollbackDeployment {
-    type Parameters = actions::RollbackDeployment;
-    const ACTION: Action = Action::RollbackDeployment;
-    const FACTS: Facts = Facts {
-        about: "Gives a Deployment the pod template of an earlier revision, as its ReplicaSets remember it: the one \
-                before the current, or the one that is named. Replicas and strategy stay as they are.",
-        done: "rolled back",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Action,
-        rules: &[
-            Rule { group: "apps", resources: &["deployments"], verbs: &["get", "patch"] },
-            Rule { group: "apps", resources: &["replicasets"], verbs: &["list"] },
-        ],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.rollback_deployment.as_ref()
+impl Act for &actions::RollbackDeployment {
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(DEPLOYMENT, &self.namespace, &self.deployment))
     }
 
-    fn example() -> Value {
-        json!({"deployment": "web", "namespace": "shop", "revision": 4})
+    fn needs(&self, order: &Order, verbs: &'static [&'static str]) -> Vec<Need> {
+        let sets = Place::namespaced(REPLICA_SET, &self.namespace, "");
+        let mut needs = needs_on(&self.places(order), verbs);
+        needs.push(Need { name: None, ..Need::of("list", &sets) });
+        needs
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(DEPLOYMENT, &given.namespace, &given.deployment))
+    fn more_reads(&self, _: &Context<'_>, seen: &Seen) -> Vec<Read> {
+        let object = self.place().and_then(|place| seen.object(&place));
+        object.and_then(|object| listing(self, object)).map(Read::List).into_iter().collect()
     }
 
-    fn needs(_: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let places = Self::target(given).into_iter();
-        let own = places.flat_map(|place| ["get", "patch"].map(|verb| Need::of(verb, &place)));
-        let sets = Place::namespaced(REPLICA_SET, &given.namespace, "");
-        own.chain([Need { name: None, ..Need::of("list", &sets) }]).collect()
-    }
-
-    fn more_reads(_: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Vec<Read> {
-        let object = Self::target(given).and_then(|place| seen.object(&place));
-        object.and_then(|object| listing(given, object)).map(Read::List).into_iter().collect()
-    }
-
-    fn patch(given: &Self::Parameters, object: &Value, seen: &Seen) -> Result<Option<Value>, String> {
-        if object.pointer("/spec/paused").and_then(Value::as_bool) == Some(true) {
+    fn patch(&self, _: &Context<'_>, object: &Value, seen: &Seen) -> Result<Option<Value>, String> {
+        if workload::is_paused(object) {
             return Err("the Deployment is paused: it would not replace its pods".to_owned());
         }
-        let current = current(object).ok_or("the Deployment has no revision yet")?;
-        let sets = sets(given, object, seen);
+        let current = revision(object).ok_or("the Deployment has no revision yet")?;
+        let sets = sets(self, object, seen);
         let known = || sets.iter().filter_map(|set| revision(set));
-        let wanted = match given.revision {
+        let wanted = match self.revision {
             Some(wanted) => wanted,
             None => known().filter(|one| *one < current).max().ok_or_else(|| {
                 format!("there is no revision before {current}: the ReplicaSets of earlier ones are gone")
@@ -87,28 +69,27 @@ impl Act for RollbackDeployment {
         Ok(diff::merge_patch(&now, &template).map(|patch| json!({"spec": {"template": patch}})))
     }
 
-    fn restore(_: &Self::Parameters, object: &Value) -> Restore {
+    fn restore(&self, object: &Value) -> Restore {
         Restore::Fields(diff::own(object))
     }
 
-    fn fields(_: &Self::Parameters, object: &Value, _: &Seen) -> Value {
+    fn fields(&self, object: &Value) -> Value {
         json!({"template": object.pointer("/spec/template"), "paused": object.pointer("/spec/paused")})
     }
 
-    fn words(_: &Self::Parameters, object: &Value, _: &Seen) -> String {
-        match current(object) {
+    fn words(&self, object: &Value, _: &Seen) -> String {
+        match revision(object) {
             Some(revision) => format!("revision: {revision}, {}", images(object)),
             None => images(object),
         }
     }
 
-    fn undo(_: &Context<'_>, given: &Self::Parameters, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
-        let object = seen.object(&Self::target(given)?)?;
-        let revision = current(object)?;
+    fn undo(&self, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
+        let object = seen.object(&self.place()?)?;
+        let revision = revision(object)?;
         // Where its ReplicaSet is gone at once, only what was kept leads back.
         let remembers = object.pointer("/spec/revisionHistoryLimit").and_then(Value::as_i64) != Some(0);
-        let undo =
-            json!({"deployment": given.deployment, "namespace": given.namespace, "revision": revision});
+        let undo = json!({"deployment": self.deployment, "namespace": self.namespace, "revision": revision});
         remembers.then_some((Action::RollbackDeployment, undo))
     }
 }
@@ -134,10 +115,6 @@ fn sets(given: &actions::RollbackDeployment, object: &Value, seen: &Seen) -> Vec
 
 fn revision(object: &Value) -> Option<i64> {
     seen::annotation(object, REVISION)?.parse().ok()
-}
-
-fn current(object: &Value) -> Option<i64> {
-    revision(object)
 }
 
 fn images(object: &Value) -> String {

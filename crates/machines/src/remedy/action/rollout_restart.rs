@@ -1,77 +1,47 @@
 //! `rollout_restart`: replaces the pods of a workload, as its own strategy says.
 
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::k8s::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Value, json};
 
-use super::course::{Course, Write, meant};
-use super::definition::{Act, Context, Facts, Rule, Scope, UndoKind};
-use super::kept::Restore;
+use super::definition::{Act, Context, Definition, UndoKind};
 use super::seen::{Place, Seen, text};
-use super::{course, workload};
+use super::workload;
 
 /// On the template of a workload: the execution that asked for new pods. The template is another with every execution, and
 /// the same when one is repeated.
 const RESTARTED_BY: &str = "pawl.dev/restarted-by";
 
-#[derive(Debug)]
-pub(super) struct RolloutRestart;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Replaces the pods of a Deployment, StatefulSet or DaemonSet, a few at a time, as its own strategy says: \
+            an annotation of the pod template names the execution. It does not wait for the new pods: a \
+            postcondition does.",
+    done: "restarted",
+    undo: UndoKind::Never("pods that were replaced do not come back"),
+    kinds: &[DEPLOYMENT, STATEFUL_SET, DAEMON_SET],
+    example: || json!({"kind": "deployment", "name": "web", "namespace": "shop"}),
+    ..Definition::new(Action::RolloutRestart, |all| Some(Box::new(all.rollout_restart.as_ref()?)))
+};
 
-impl Act for RolloutRestart {
-    type Parameters = actions::RolloutRestart;
-    const ACTION: Action = Action::RolloutRestart;
-    const FACTS: Facts = Facts {
-        about: "Replaces the pods of a Deployment, StatefulSet or DaemonSet, a few at a time, as its own strategy says: \
-                an annotation of the pod template names the execution. It does not wait for the new pods: a \
-                postcondition does.",
-        done: "restarted",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Never("pods that were replaced do not come back"),
-        rules: &[Rule {
-            group: "apps",
-            resources: &["deployments", "statefulsets", "daemonsets"],
-            verbs: &["get", "patch"],
-        }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.rollout_restart.as_ref()
+impl Act for &actions::RolloutRestart {
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(workload::kind(self.kind), &self.namespace, &self.name))
     }
 
-    fn example() -> Value {
-        json!({"kind": "deployment", "name": "web", "namespace": "shop"})
+    fn refuses(&self, object: &Value) -> Option<&'static str> {
+        workload::is_paused(object).then_some("is paused: it would not replace its pods")
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(workload::kind(given.kind), &given.namespace, &given.name))
+    fn patch(&self, context: &Context<'_>, _: &Value, _: &Seen) -> Result<Option<Value>, String> {
+        let annotations = json!({RESTARTED_BY: context.order.uid});
+        Ok(Some(json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})))
     }
 
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let Some(place) = Self::target(given) else { return Course::Refuse("it names no target".to_owned()) };
-        let object = match meant(context, seen, &place) {
-            Ok(object) => object,
-            Err(course) => return course,
-        };
-        if object.pointer("/spec/paused").and_then(Value::as_bool) == Some(true) {
-            return Course::Refuse(format!("{place} is paused: it would not replace its pods"));
-        }
-        let body =
-            json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED_BY: context.order.uid}}}}});
-        Course::Finish(vec![Write::marked(context.order, &place, object, course::Style::Merge, body)])
-    }
-
-    fn restore(_: &Self::Parameters, _: &Value) -> Restore {
-        Restore::Nothing
-    }
-
-    fn fields(_: &Self::Parameters, object: &Value, _: &Seen) -> Value {
+    fn fields(&self, object: &Value) -> Value {
         json!({"paused": object.pointer("/spec/paused"), "restartedBy": restarted_by(object)})
     }
 
-    fn words(_: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         match restarted_by(object) {
             Some(execution) => format!("restarted by: {execution}"),
             None => "not restarted".to_owned(),

@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Request;
-use pawl_api::meta::Kind;
+use pawl_api::meta::target::ParseError;
+use pawl_api::meta::{Kind, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::object::Key;
+use crate::request;
 
 /// Objects of one page of a list: an API server answers so many in one go without strain.
 const PAGE: usize = 250;
@@ -52,9 +54,9 @@ impl Place {
         Self { kind, key: Key::new(None, name) }
     }
 
-    /// The URL of the object.
-    pub fn path(&self) -> String {
-        self.kind.path(self.key.namespace.as_deref(), Some(&self.key.name))
+    /// The same, as a lock names it.
+    pub fn target(&self) -> Result<Target, ParseError> {
+        Target::of_kind(&self.kind, self.key.namespace.as_deref(), &self.key.name)
     }
 }
 
@@ -89,22 +91,23 @@ impl Read {
     /// # Errors
     /// When a name cannot stand in a URL: there is no such object.
     pub fn request(&self, next: Option<&str>) -> Result<Request<Vec<u8>>, http::Error> {
-        let uri = match self {
-            Self::Object(place) => place.path(),
+        let draft = match self {
+            Self::Object(Place { kind, key }) => request::get(kind, key),
             Self::List(Listing { kind, namespace, labels, fields }) => {
-                let mut uri = format!("{}?limit={PAGE}", kind.path(namespace.as_deref(), None));
-                for (name, value) in [("labelSelector", labels.as_str()), ("fieldSelector", fields)] {
+                let mut draft = request::list(kind, namespace.as_deref()).query("limit", &PAGE.to_string());
+                for (name, value) in [
+                    ("labelSelector", labels.as_str()),
+                    ("fieldSelector", fields),
+                    ("continue", next.unwrap_or_default()),
+                ] {
                     if !value.is_empty() {
-                        uri.push_str(&format!("&{name}={}", encoded(value)));
+                        draft = draft.query(name, value);
                     }
                 }
-                if let Some(next) = next {
-                    uri.push_str(&format!("&continue={}", encoded(next)));
-                }
-                uri
+                draft
             }
         };
-        Request::get(uri).body(Vec::new())
+        draft.build()
     }
 }
 
@@ -151,10 +154,6 @@ impl Seen {
         self.objects.get(place).and_then(Option::as_deref)
     }
 
-    pub fn shared(&self, place: &Place) -> Option<Arc<Value>> {
-        self.objects.get(place).cloned().flatten()
-    }
-
     pub fn list(&self, listing: &Listing) -> &[Arc<Value>] {
         self.lists.get(listing).map(Vec::as_slice).unwrap_or_default()
     }
@@ -197,14 +196,6 @@ pub fn label_selector(selector: &Value) -> Option<String> {
         });
     }
     (!parts.is_empty()).then(|| parts.join(","))
-}
-
-/// As in the query of a URL.
-fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let character =
-        |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(character).collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use pawl_api::remedy::Action;
+use pawl_api::remedy::actions::PatchType;
 use serde_json::Value;
 
-use super::course::{Course, How, Style, Write};
-use super::definition::{Context, Problem};
+use super::course::{Course, How, Write};
+use super::definition::{Context, Definition, Problem};
 use super::kept::{Kept, Undo};
 use super::seen::{Place, Read, Seen};
 use super::{Order, definition};
@@ -41,7 +42,7 @@ pub(super) fn check(word: &str, member: Value) -> Result<(), Problem> {
 pub(super) fn asked<T>(
     order: &Order,
     objects: &[Value],
-    ask: impl FnOnce(&'static dyn super::Definition, &Context<'_>, &Seen) -> T,
+    ask: impl FnOnce(&Definition, &Context<'_>, &Seen) -> T,
 ) -> T {
     asked_again(order, objects, None, ask)
 }
@@ -51,7 +52,7 @@ pub(super) fn asked_again<T>(
     order: &Order,
     objects: &[Value],
     undone: Option<&Kept>,
-    ask: impl FnOnce(&'static dyn super::Definition, &Context<'_>, &Seen) -> T,
+    ask: impl FnOnce(&Definition, &Context<'_>, &Seen) -> T,
 ) -> T {
     let order = &Order { undoes: undone.map(|kept| kept.uid.clone()), ..order.clone() };
     let parameters = order.parameters().unwrap();
@@ -97,13 +98,13 @@ pub(super) fn refusal(order: &Order, objects: &[Value]) -> String {
 }
 
 /// The one patch that an action makes, without what every patch says.
-pub(super) fn patch(order: &Order, objects: &[Value]) -> (Style, Value) {
+pub(super) fn patch(order: &Order, objects: &[Value]) -> (PatchType, Value) {
     let Course::Finish(writes) = course(order, objects) else { panic!("{:?}", course(order, objects)) };
     only_patch(&writes)
 }
 
-pub(super) fn only_patch(writes: &[Write]) -> (Style, Value) {
-    let [Write { how: How::Patch { style, body }, .. }] = writes else { panic!("{writes:?}") };
+pub(super) fn only_patch(writes: &[Write]) -> (PatchType, Value) {
+    let [Write { how: How::Patch { type_, body }, .. }] = writes else { panic!("{writes:?}") };
     let mut body = body.clone();
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("uid");
@@ -118,7 +119,7 @@ pub(super) fn only_patch(writes: &[Write]) -> (Style, Value) {
             body.as_object_mut().unwrap().remove("metadata");
         }
     }
-    (*style, body)
+    (*type_, body)
 }
 
 pub(super) fn undo(order: &Order, objects: &[Value]) -> Undo {
@@ -128,7 +129,7 @@ pub(super) fn undo(order: &Order, objects: &[Value]) -> Undo {
 pub(super) fn kept(order: &Order, objects: &[Value]) -> Kept {
     asked(order, objects, |definition, context, seen| {
         let undo = definition.undo(context, seen, &Seen::default());
-        Kept::new(order, definition.facts(), definition.before(context, seen), undo)
+        Kept::new(order, definition.before(context, seen), undo)
     })
 }
 

@@ -1,66 +1,50 @@
 //! `update_configmap`: sets and removes keys of a ConfigMap.
 
 use pawl_api::k8s::CONFIG_MAP;
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Map, Value, json};
 
-use super::definition::{Act, Context, Facts, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::kept::Restore;
 use super::seen::{Place, Seen};
 
 /// An undo that is larger stays in its Secret, and the status small.
 const MAX_SHOWN_BYTES: usize = 8 * 1024;
 
-#[derive(Debug)]
-pub(super) struct UpdateConfigmap;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Sets keys of a ConfigMap and removes others; keys that are not named stay as they are. An immutable \
+            ConfigMap is refused. Pods read the new values when they look again: restart them where they do not.",
+    done: "updated",
+    undo: UndoKind::Action,
+    kinds: &[CONFIG_MAP],
+    example: || json!({"configMap": "web", "namespace": "shop", "data": {"LOG_LEVEL": "debug"}, "removeKeys": ["SAMPLING"]}),
+    ..Definition::new(Action::UpdateConfigmap, |all| Some(Box::new(all.update_configmap.as_ref()?)))
+};
 
-impl Act for UpdateConfigmap {
-    type Parameters = actions::UpdateConfigmap;
-    const ACTION: Action = Action::UpdateConfigmap;
-    const FACTS: Facts = Facts {
-        about: "Sets keys of a ConfigMap and removes others; keys that are not named stay as they are. An immutable \
-                ConfigMap is refused. Pods read the new values when they look again: restart them where they do not.",
-        done: "updated",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Action,
-        rules: &[Rule { group: "", resources: &["configmaps"], verbs: &["get", "patch"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.update_configmap.as_ref()
-    }
-
-    fn example() -> Value {
-        json!({"configMap": "web", "namespace": "shop", "data": {"LOG_LEVEL": "debug"}, "removeKeys": ["SAMPLING"]})
-    }
-
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        if given.data.is_empty() && given.remove_keys.is_empty() {
+impl Act for &actions::UpdateConfigmap {
+    fn check(&self) -> Result<(), Problem> {
+        if self.data.is_empty() && self.remove_keys.is_empty() {
             return Err(Problem::new("", "data, removeKeys or both must be said"));
         }
-        given.data.keys().try_for_each(|key| check_key("data", key))?;
-        given.remove_keys.iter().try_for_each(|key| check_key("removeKeys", key))?;
-        match given.remove_keys.iter().find(|key| given.data.contains_key(*key)) {
+        self.data.keys().try_for_each(|key| check_key("data", key))?;
+        self.remove_keys.iter().try_for_each(|key| check_key("removeKeys", key))?;
+        match self.remove_keys.iter().find(|key| self.data.contains_key(*key)) {
             Some(key) => Err(Problem::new("removeKeys", format!("{key} is set in data too"))),
             None => Ok(()),
         }
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(CONFIG_MAP, &given.namespace, &given.config_map))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(CONFIG_MAP, &self.namespace, &self.config_map))
     }
 
-    fn patch(given: &Self::Parameters, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
+    fn patch(&self, _: &Context<'_>, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
         if is_immutable(object) {
             return Err("it is immutable".to_owned());
         }
         let (mut data, mut binary) = (Map::new(), Map::new());
-        let set = given.data.iter().map(|(key, value)| (key, Some(value.as_str())));
-        for (key, wanted) in set.chain(given.remove_keys.iter().map(|key| (key, None))) {
+        let set = self.data.iter().map(|(key, value)| (key, Some(value.as_str())));
+        for (key, wanted) in set.chain(self.remove_keys.iter().map(|key| (key, None))) {
             if held(object, "data", key).and_then(Value::as_str) != wanted {
                 data.insert(key.clone(), wanted.into());
             }
@@ -78,10 +62,10 @@ impl Act for UpdateConfigmap {
         Ok((patch != json!({})).then_some(patch))
     }
 
-    fn restore(given: &Self::Parameters, object: &Value) -> Restore {
+    fn restore(&self, object: &Value) -> Restore {
         let part = |part: &str| -> Map<String, Value> {
             let was = |key: &String| (key.clone(), held(object, part, key).cloned().unwrap_or_default());
-            keys(given).map(was).collect()
+            keys(self).map(was).collect()
         };
         let (data, binary) = (part("data"), part("binaryData"));
         // Where there was no binary data nothing need be said of it.
@@ -92,23 +76,23 @@ impl Act for UpdateConfigmap {
         })
     }
 
-    fn words(given: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         let one = |key: &String| match held(object, "data", key).or_else(|| held(object, "binaryData", key)) {
             Some(value) => format!("{key}: {value}"),
             None => format!("{key}: absent"),
         };
-        keys(given).map(one).collect::<Vec<_>>().join(", ")
+        keys(self).map(one).collect::<Vec<_>>().join(", ")
     }
 
-    fn undo(_: &Context<'_>, given: &Self::Parameters, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
-        let object = seen.object(&Self::target(given)?)?;
-        if keys(given).any(|key| held(object, "binaryData", key).is_some()) {
+    fn undo(&self, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
+        let object = seen.object(&self.place()?)?;
+        if keys(self).any(|key| held(object, "binaryData", key).is_some()) {
             return None;
         }
         let was = |key: &String| Some((key.clone(), held(object, "data", key)?.clone()));
-        let data: Map<String, Value> = keys(given).filter_map(was).collect();
-        let gone: Vec<&String> = keys(given).filter(|key| !data.contains_key(*key)).collect();
-        let mut undo = json!({"configMap": given.config_map, "namespace": given.namespace});
+        let data: Map<String, Value> = keys(self).filter_map(was).collect();
+        let gone: Vec<&String> = keys(self).filter(|key| !data.contains_key(*key)).collect();
+        let mut undo = json!({"configMap": self.config_map, "namespace": self.namespace});
         if let Some(undo) = undo.as_object_mut() {
             if !data.is_empty() {
                 undo.insert("data".to_owned(), data.into());

@@ -1,55 +1,35 @@
 //! `update_hpa`: moves the bounds of a HorizontalPodAutoscaler.
 
 use pawl_api::k8s::HORIZONTAL_POD_AUTOSCALER;
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters, MAX_REPLICAS};
+use pawl_api::remedy::actions::{self, Action, MAX_REPLICAS};
 use serde_json::{Map, Value, json};
 
-use super::definition::{Act, Context, Facts, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::kept::Restore;
 use super::seen::{Place, Seen};
 use super::workload;
 
-#[derive(Debug)]
-pub(super) struct UpdateHpa;
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Sets the fewest and the most replicas that a HorizontalPodAutoscaler may choose.",
+    done: "updated",
+    undo: UndoKind::Action,
+    kinds: &[HORIZONTAL_POD_AUTOSCALER],
+    example: || json!({"hpa": "web", "namespace": "shop", "minReplicas": 3, "maxReplicas": 20}),
+    ..Definition::new(Action::UpdateHpa, |all| Some(Box::new(all.update_hpa.as_ref()?)))
+};
 
-impl Act for UpdateHpa {
-    type Parameters = actions::UpdateHpa;
-    const ACTION: Action = Action::UpdateHpa;
-    const FACTS: Facts = Facts {
-        about: "Sets the fewest and the most replicas that a HorizontalPodAutoscaler may choose.",
-        done: "updated",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Action,
-        rules: &[Rule {
-            group: "autoscaling",
-            resources: &["horizontalpodautoscalers"],
-            verbs: &["get", "patch"],
-        }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.update_hpa.as_ref()
-    }
-
-    fn example() -> Value {
-        json!({"hpa": "web", "namespace": "shop", "minReplicas": 3, "maxReplicas": 20})
-    }
-
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        if given.min_replicas.is_none() && given.max_replicas.is_none() {
+impl Act for &actions::UpdateHpa {
+    fn check(&self) -> Result<(), Problem> {
+        if self.min_replicas.is_none() && self.max_replicas.is_none() {
             return Err(Problem::new("", "minReplicas, maxReplicas or both must be said"));
         }
-        if let Some(min) = given.min_replicas {
+        if let Some(min) = self.min_replicas {
             workload::check_replicas("minReplicas", min, 0)?;
         }
-        if let Some(max) = given.max_replicas {
+        if let Some(max) = self.max_replicas {
             workload::check_replicas("maxReplicas", max, 1)?;
         }
-        match (given.min_replicas, given.max_replicas) {
+        match (self.min_replicas, self.max_replicas) {
             (Some(min), Some(max)) if min > max => {
                 Err(Problem::new("minReplicas", format!("{min} is above maxReplicas, {max}")))
             }
@@ -57,14 +37,14 @@ impl Act for UpdateHpa {
         }
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(HORIZONTAL_POD_AUTOSCALER, &given.namespace, &given.hpa))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(HORIZONTAL_POD_AUTOSCALER, &self.namespace, &self.hpa))
     }
 
-    fn patch(given: &Self::Parameters, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
+    fn patch(&self, _: &Context<'_>, object: &Value, _: &Seen) -> Result<Option<Value>, String> {
         let (min, max) = bounds(object);
-        let new_min = given.min_replicas.map_or(min, i64::from);
-        let new_max = given.max_replicas.map_or(max, i64::from);
+        let new_min = self.min_replicas.map_or(min, i64::from);
+        let new_max = self.max_replicas.map_or(max, i64::from);
         if new_min > new_max {
             return Err(format!("minReplicas would be {new_min}, above maxReplicas, {new_max}"));
         }
@@ -78,24 +58,24 @@ impl Act for UpdateHpa {
         Ok((!spec.is_empty()).then(|| json!({"spec": spec})))
     }
 
-    fn restore(_: &Self::Parameters, object: &Value) -> Restore {
+    fn restore(&self, object: &Value) -> Restore {
         let (min, max) = (object.pointer("/spec/minReplicas"), object.pointer("/spec/maxReplicas"));
         Restore::Merge(json!({"spec": {"minReplicas": min, "maxReplicas": max}}))
     }
 
-    fn words(_: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         let (min, max) = bounds(object);
         format!("minReplicas: {min}, maxReplicas: {max}")
     }
 
-    fn undo(_: &Context<'_>, given: &Self::Parameters, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
-        let object = seen.object(&Self::target(given)?)?;
+    fn undo(&self, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
+        let object = seen.object(&self.place()?)?;
         let (min, max) = bounds(object);
         // What was not said cannot be said by an action.
         let said = object.pointer("/spec/minReplicas").is_some();
         let allowed = said && min >= 0 && (1..=i64::from(MAX_REPLICAS)).contains(&max);
         let undo =
-            json!({"hpa": given.hpa, "namespace": given.namespace, "minReplicas": min, "maxReplicas": max});
+            json!({"hpa": self.hpa, "namespace": self.namespace, "minReplicas": min, "maxReplicas": max});
         allowed.then_some((Action::UpdateHpa, undo))
     }
 }
@@ -119,7 +99,7 @@ mod tests {
 
     #[test]
     fn only_the_bounds_that_move_are_patched_and_both_are_put_back() {
-        let order = given("update_hpa", UpdateHpa::example());
+        let order = given("update_hpa", (DEFINITION.example)());
         assert_eq!(patch(&order, &[hpa(3, 10)]).1, json!({"spec": {"maxReplicas": 20}}));
         assert_eq!(words(&order, &[hpa(3, 10)]), ["minReplicas: 3, maxReplicas: 10"]);
         let back = json!({"hpa": "web", "namespace": "shop", "minReplicas": 3, "maxReplicas": 10});

@@ -4,13 +4,11 @@
 //! no spec, status, diff or log has them, nor a hash that could be guessed (I6).
 
 use pawl_api::k8s::SECRET;
-use pawl_api::meta::Duration;
-use pawl_api::remedy::actions::{self, Action, ActionParameters};
+use pawl_api::remedy::actions::{self, Action};
 use serde_json::{Map, Value, json};
 
 use super::Order;
-use super::course::{Course, Style, Write, meant};
-use super::definition::{Act, Context, Facts, Need, Problem, Rule, Scope, UndoKind};
+use super::definition::{Act, Context, Definition, Need, Problem, UndoKind, needs_on};
 use super::kept::Restore;
 use super::seen::{self, Place, Read, Seen, text};
 use super::update_configmap::{check_key, is_immutable};
@@ -18,105 +16,76 @@ use super::update_configmap::{check_key, is_immutable};
 /// Written by the cluster itself; whoever writes one makes a credential.
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-#[derive(Debug)]
-pub(super) struct UpdateSecret;
-
-impl Act for UpdateSecret {
-    type Parameters = actions::UpdateSecret;
-    const ACTION: Action = Action::UpdateSecret;
-    const FACTS: Facts = Facts {
-        about: "Sets keys of a Secret to values that stand in other Secrets, in the namespace of the execution: a spec \
-                never has the values themselves. What the keys held before is kept in the undo Secret alone. Immutable \
-                Secrets and tokens of ServiceAccounts are refused.",
-        done: "updated",
-        timeout: Duration::from_mins(5),
-        idempotent: true,
-        dry_runnable: true,
-        scope: Scope::Namespaced,
-        undo: UndoKind::Restore,
-        rules: &[Rule { group: "", resources: &["secrets"], verbs: &["get", "patch"] }],
-    };
-
-    fn parameters(all: &ActionParameters) -> Option<&Self::Parameters> {
-        all.update_secret.as_ref()
-    }
-
-    fn example() -> Value {
+pub(super) const DEFINITION: Definition = Definition {
+    about: "Sets keys of a Secret to values that stand in other Secrets, in the namespace of the execution: a spec \
+            never has the values themselves. What the keys held before is kept in the undo Secret alone. Immutable \
+            Secrets and tokens of ServiceAccounts are refused.",
+    done: "updated",
+    undo: UndoKind::Restore,
+    kinds: &[SECRET],
+    example: || {
         json!({"secret": "db-credentials", "namespace": "shop", "data": {
             "password": {"valueFrom": {"secretKeyRef": {"name": "rotated", "key": "password"}}}}})
-    }
+    },
+    ..Definition::new(Action::UpdateSecret, |all| Some(Box::new(all.update_secret.as_ref()?)))
+};
 
-    fn check(given: &Self::Parameters) -> Result<(), Problem> {
-        if given.data.is_empty() {
+impl Act for &actions::UpdateSecret {
+    fn check(&self) -> Result<(), Problem> {
+        if self.data.is_empty() {
             return Err(Problem::new("data", "at least one key must be said"));
         }
-        given.data.keys().try_for_each(|key| check_key("data", key))
+        self.data.keys().try_for_each(|key| check_key("data", key))
     }
 
-    fn target(given: &Self::Parameters) -> Option<Place> {
-        Some(Place::namespaced(SECRET, &given.namespace, &given.secret))
+    fn place(&self) -> Option<Place> {
+        Some(Place::namespaced(SECRET, &self.namespace, &self.secret))
     }
 
-    fn needs(order: &Order, given: &Self::Parameters) -> Vec<Need> {
-        let own = Self::target(given).into_iter();
-        let own = own.flat_map(|place| ["get", "patch"].map(|verb| Need::of(verb, &place)));
-        let mut needs: Vec<Need> =
-            own.chain(sources(order, given).iter().map(|place| Need::of("get", place))).collect();
+    fn needs(&self, order: &Order, verbs: &'static [&'static str]) -> Vec<Need> {
+        let mut needs = needs_on(&self.places(order), verbs);
+        needs.extend(needs_on(&sources(order, self), &["get"]));
         needs.sort();
         needs.dedup();
         needs
     }
 
-    fn more_reads(context: &Context<'_>, given: &Self::Parameters, _: &Seen) -> Vec<Read> {
+    fn more_reads(&self, context: &Context<'_>, _: &Seen) -> Vec<Read> {
         match context.restoring() {
             Some(_) => Vec::new(),
-            None => sources(context.order, given).into_iter().map(Read::Object).collect(),
+            None => sources(context.order, self).into_iter().map(Read::Object).collect(),
         }
     }
 
-    fn course(context: &Context<'_>, given: &Self::Parameters, seen: &Seen) -> Course {
-        let Some(place) = Self::target(given) else { return Course::Refuse("it names no target".to_owned()) };
-        let object = match meant(context, seen, &place) {
-            Ok(object) => object,
-            Err(course) => return course,
-        };
-        if is_immutable(object) {
-            return Course::Refuse(format!("{place} is immutable"));
-        }
-        if text(object, "/type") == Some(ACCOUNT_TOKEN) {
-            return Course::Refuse(format!("{place} is the token of a ServiceAccount"));
-        }
-        let body = match context.restoring() {
-            Some(kept) => Self::restored(kept, &place, object).map(|(_, body)| body),
-            None => match wanted(context.order, given, object, seen) {
-                Ok(data) => (!data.is_empty()).then(|| json!({"data": data})),
-                Err(why) => return Course::Refuse(why),
-            },
-        };
-        match body {
-            Some(body) => {
-                Course::Finish(vec![Write::marked(context.order, &place, object, Style::Merge, body)])
-            }
-            None => Course::Done(format!("{place} is already as it should be")),
+    fn refuses(&self, object: &Value) -> Option<&'static str> {
+        match text(object, "/type") {
+            _ if is_immutable(object) => Some("is immutable"),
+            Some(ACCOUNT_TOKEN) => Some("is the token of a ServiceAccount"),
+            _ => None,
         }
     }
 
-    fn restore(given: &Self::Parameters, object: &Value) -> Restore {
+    fn patch(&self, context: &Context<'_>, object: &Value, seen: &Seen) -> Result<Option<Value>, String> {
+        let data = wanted(context.order, self, object, seen)?;
+        Ok((!data.is_empty()).then(|| json!({"data": data})))
+    }
+
+    fn restore(&self, object: &Value) -> Restore {
         let was = |key: &String| (key.clone(), held(object, key).cloned().unwrap_or_default());
-        Restore::Merge(json!({"data": given.data.keys().map(was).collect::<Map<_, _>>()}))
+        Restore::Merge(json!({"data": self.data.keys().map(was).collect::<Map<_, _>>()}))
     }
 
     /// A short secret could be guessed from its hash; the version moves whenever the values do.
-    fn fields(_: &Self::Parameters, object: &Value, _: &Seen) -> Value {
+    fn fields(&self, object: &Value) -> Value {
         json!({"resourceVersion": seen::resource_version(object)})
     }
 
-    fn words(given: &Self::Parameters, object: &Value, _: &Seen) -> String {
+    fn words(&self, object: &Value, _: &Seen) -> String {
         let one = |key: &String| match held(object, key) {
             Some(_) => format!("{key}: {}", super::diff::MASKED),
             None => format!("{key}: absent"),
         };
-        given.data.keys().map(one).collect::<Vec<_>>().join(", ")
+        self.data.keys().map(one).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -158,6 +127,7 @@ fn wanted(
 
 #[cfg(test)]
 mod tests {
+    use super::super::course::Course;
     use super::super::testing::{asked_again, course, given, kept, only_patch, patch, refusal, words};
     use super::super::{definition, testing};
     use super::*;
@@ -168,7 +138,7 @@ mod tests {
     }
 
     fn order() -> Order {
-        given("update_secret", UpdateSecret::example())
+        given("update_secret", (DEFINITION.example)())
     }
 
     #[test]

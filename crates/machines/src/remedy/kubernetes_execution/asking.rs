@@ -12,12 +12,12 @@ use pawl_api::remedy::{KubernetesExecutionSpec, labels};
 use serde_json::{Value, json};
 
 use super::Observed;
+use crate::external::{self, Request};
 use crate::failure::{Category, Failure};
 use crate::freeze::Standing;
 use crate::object::{Key, Object};
-use crate::outside::{self, Reply};
 use crate::remedy::action::{self, Access, Ask, Captured, Looked, Order};
-use crate::remedy::safety::{self, Answer, Held, Question, Verdict};
+use crate::remedy::safety::{Answer, Held, Question, Verdict};
 
 /// How long a digest is, in hex: all of SHA-256.
 const DIGEST_HEX: usize = 64;
@@ -29,7 +29,7 @@ pub(super) type Heard<T> = Result<T, Pause>;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pause {
     /// This must be asked.
-    Ask(Box<outside::Call>),
+    Ask(external::Call),
     /// It was asked in vain, and will be again: the loop looks once more, later.
     Later,
     /// It cannot be asked at all.
@@ -70,31 +70,26 @@ impl Observed {
 
     /// What another order works on, as it is now.
     pub(super) fn look_at(&self, order: &Order) -> Heard<&Looked> {
-        let call = action::Call { order: order.clone(), ask: Ask::Look };
-        self.hear(outside::Call::Action(call), |reply| match reply.action() {
-            Some(action::Reply::Looked(looked)) => Some(looked),
-            _ => None,
+        self.hear(action::Call { order: order.clone(), ask: Ask::Look }, |reply| {
+            if let action::Reply::Looked(looked) = reply { Some(looked) } else { None }
         })
     }
 
     pub(super) fn access(&self, service_account: Key) -> Heard<&Access> {
-        self.hear(self.action(Ask::Access { service_account }), |reply| match reply.action() {
-            Some(action::Reply::Access(access)) => Some(access),
-            _ => None,
+        self.hear(self.action(Ask::Access { service_account }), |reply| {
+            if let action::Reply::Access(access) = reply { Some(access) } else { None }
         })
     }
 
     pub(super) fn dry_run(&self, service_account: Key) -> Heard<&DryRunResults> {
-        self.hear(self.action(Ask::DryRun { service_account }), |reply| match reply.action() {
-            Some(action::Reply::DryRun(results)) => Some(results),
-            _ => None,
+        self.hear(self.action(Ask::DryRun { service_account }), |reply| {
+            if let action::Reply::DryRun(results) = reply { Some(results) } else { None }
         })
     }
 
     pub(super) fn capture(&self, secret: Key, service_account: Key) -> Heard<&Captured> {
-        self.hear(self.action(Ask::Capture { secret, service_account }), |reply| match reply.action() {
-            Some(action::Reply::Captured(captured)) => Some(captured),
-            _ => None,
+        self.hear(self.action(Ask::Capture { secret, service_account }), |reply| {
+            if let action::Reply::Captured(captured) = reply { Some(captured) } else { None }
         })
     }
 
@@ -109,30 +104,28 @@ impl Observed {
             policies: self.policies.clone(),
             input: self.policy_input(looked, tried, now),
         };
-        self.hear(outside::Call::Safety(question), |reply| match reply.safety() {
-            Some(Answer::Safety(verdict)) => Some(verdict),
-            _ => None,
-        })
+        self.hear(question, |answer| if let Answer::Safety(verdict) = answer { Some(verdict) } else { None })
     }
 
     /// Whether a condition holds on what was seen.
     pub(super) fn condition(&self, rego: &str, looked: &Looked) -> Heard<&Held> {
         let question = Question::Condition { rego: rego.into(), input: self.condition_input(looked) };
-        self.hear(outside::Call::Safety(question), |reply| match reply.safety() {
-            Some(safety::Answer::Condition(held)) => Some(held),
-            _ => None,
-        })
+        self.hear(question, |answer| if let Answer::Condition(held) = answer { Some(held) } else { None })
     }
 
-    fn action(&self, ask: Ask) -> outside::Call {
-        outside::Call::Action(action::Call { order: self.order.clone(), ask })
+    fn action(&self, ask: Ask) -> action::Call {
+        action::Call { order: self.order.clone(), ask }
     }
 
-    fn hear<'a, T>(&'a self, call: outside::Call, read: impl Fn(&'a Reply) -> Option<&'a T>) -> Heard<&'a T> {
-        match self.answers.get(&call) {
-            None => Err(Pause::Ask(Box::new(call))),
+    fn hear<'a, R: Request, T>(
+        &'a self,
+        request: R,
+        read: impl Fn(&'a R::Reply) -> Option<&'a T>,
+    ) -> Heard<&'a T> {
+        match self.answers.get(&request) {
+            None => Err(Pause::Ask(request.into())),
             Some(Ok(reply)) => read(reply).ok_or_else(|| {
-                let attempt = call.to_string();
+                let attempt = request.to_string();
                 Pause::Never(Failure {
                     attempt,
                     category: Category::Permanent,

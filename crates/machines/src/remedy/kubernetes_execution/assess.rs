@@ -140,7 +140,7 @@ pub(super) fn target<'a>(report: &mut Report<'a>, with_access: bool) -> Result<&
         if let (Err(super::asking::Pause::Ask(look)), Err(super::asking::Pause::Ask(access))) =
             (&looked, &access)
         {
-            return Err(Stop::Ask(vec![(**look).clone(), (**access).clone()]));
+            return Err(Stop::Ask(vec![look.clone(), access.clone()]));
         }
         allowed(report, access.map_err(|pause| stopped_by(pause, no_access))?)?;
     }
@@ -312,7 +312,7 @@ fn try_out<'a>(report: &mut Report<'a>, decision: &Decision) -> Result<Option<&'
         report.passes(Gate::passed(GateName::DryRun, Reason::DryRunNotRequired, why));
         return Ok(None);
     }
-    if !action::definition(spec.action).facts().dry_runnable {
+    if !action::definition(spec.action).dry_runnable {
         let why = format!("{} cannot be tried without effect", spec.action);
         if decision.require_dry_run {
             return Err(Stop::no(
@@ -409,8 +409,8 @@ pub(super) fn evaluate(
             }
             Ok(Held::Error(problem)) => (false, format!("it cannot be evaluated: {problem}")),
             Err(super::asking::Pause::Ask(call)) => {
-                if !asks.contains(&*call) {
-                    asks.push(*call);
+                if !asks.contains(&call) {
+                    asks.push(call);
                 }
                 continue;
             }

@@ -10,8 +10,9 @@ use super::executing::{failed, stopped};
 use super::job::{self, Run};
 use super::report::{No, Report};
 use super::{later, rollback};
+use crate::held_run::{self, is_finished, is_held};
 use crate::object::Object;
-use crate::plan::{Note, Plan, Step, Waiting};
+use crate::plan::{Note, Plan, Step};
 
 /// How long a deleted execution waits for its Job to end (I5): ten times what a Pod gets to end in by default, and more.
 const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
@@ -19,12 +20,12 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
 /// It stays over, whatever becomes of its Job (I2). What it no longer needs goes; an offer of a rollback ends some day.
 pub(super) fn finished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let mut steps = tidied(&report);
-    if report.observed.locks.holds_some() {
+    if !report.observed.locks.held().is_empty() {
         let release = report.release();
         if release.is_empty() {
             // It was asked to stop when this ended; where that was lost, it is asked again.
-            let going = report.observed.ours().filter(|run| !run.is_over() && !is_stray(&report, run));
-            steps.extend(going.and_then(Run::stop));
+            let going = report.observed.run.own().filter(|run| !is_finished(run) && !is_late(&report, run));
+            steps.extend(going.and_then(|run| held_run::stop(run)));
             return Plan { steps, ..Plan::rest() };
         }
         steps.extend(release);
@@ -43,9 +44,9 @@ fn tidied(report: &Report<'_>) -> Vec<Step> {
     let observed = report.observed;
     let mut steps = Vec::new();
     for run in &observed.jobs {
-        if is_stray(report, run) {
-            steps.push(run.remove());
-        } else if run.is_over() {
+        if is_late(report, run.object()) {
+            steps.push(held_run::delete(run.object()));
+        } else if is_finished(run.object()) {
             steps.extend(run.expire());
         }
     }
@@ -55,15 +56,15 @@ fn tidied(report: &Report<'_>) -> Vec<Step> {
     steps
 }
 
-/// Whether a Job was made for this execution, never let go, and is not the one that was recorded.
-fn is_stray(report: &Report<'_>, run: &Run) -> bool {
+/// Whether a Job of any attempt was never started and is not the recorded one: a replica that stalled created it.
+fn is_late(report: &Report<'_>, run: &Object) -> bool {
     let recorded = super::recorded_uid(Some(&report.status));
-    run.is_held() && !run.object().is_deleting() && recorded != Some(run.object().uid())
+    is_held(run) && !run.is_deleting() && recorded != Some(run.uid())
 }
 
 /// Whether a Secret of an execution that is over is still of use: an input to its Job, an undo to whoever takes it back.
 fn is_needed(report: &Report<'_>, secret: &Object) -> bool {
-    let going = |run: &&Run| !run.is_over() && !is_stray(report, run);
+    let going = |run: &&Run| !is_finished(run.object()) && !is_late(report, run.object());
     let mut jobs = report.observed.jobs.iter().filter(going);
     if secret.key() == report.settings.executor.undo_secret(report.observed.me.uid()) {
         let offered = report.status.rollback_information.as_ref().is_some_and(|offer| offer.available);
@@ -146,8 +147,8 @@ pub(super) fn spec_changed(report: Report<'_>) -> Plan<KubernetesExecutionStatus
 
 /// Ends it now, with whatever it had begun.
 fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<KubernetesExecutionStatus> {
-    match report.observed.ours() {
-        Some(run) if !run.is_over() => stopped(report, run, reason, message),
+    match report.observed.run.own() {
+        Some(run) if !is_finished(run) => stopped(report, run, reason, message),
         Some(_) => {
             let message = format!("{message}; the action was carried out, or begun");
             report.fails(No { reason, ..failed(message) })
@@ -155,8 +156,8 @@ fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<Kubernetes
         None => {
             // A Job that no cache shows is no proof that there is none: it would be let go later.
             let executing = report.status.phase == Some(KubernetesExecutionPhase::Executing);
-            let confirm = if executing && report.observed.run.is_none() {
-                vec![Step::ConfirmGone(report.run_reference())]
+            let confirm = if executing && report.observed.run.found().is_none() {
+                vec![Step::confirm_gone(report.run_reference())]
             } else {
                 Vec::new()
             };
@@ -170,14 +171,9 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let (observed, now) = (report.observed, report.now);
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = observed.ours().filter(|run| !run.is_over());
+    let going = observed.run.own().filter(|run| !is_finished(run));
     let begun = report.status.phase.is_some_and(|phase| !phase.is_terminal());
     if let Some(run) = going.filter(|_| now < limit) {
-        let waiting = Waiting::Object {
-            kind: run.object().kind().clone(),
-            key: run.object().key(),
-            until: "it has ended".to_owned(),
-        };
         let plan = if begun {
             stopped(
                 report,
@@ -186,12 +182,11 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
                 "the execution was deleted while its Job was going on".to_owned(),
             )
         } else {
-            let steps = if run.is_held() { vec![run.remove()] } else { run.stop().into_iter().collect() };
-            Plan { steps, ..Plan::rest() }
+            Plan::steps(if is_held(run) { Some(held_run::delete(run)) } else { held_run::stop(run) })
         };
-        return plan.waiting(waiting).wake_at(limit);
+        return plan.wake_at(limit);
     }
-    let left_behind = observed.run.is_none() && observed.pods.iter().any(job::may_act);
+    let left_behind = observed.run.found().is_none() && observed.pods.iter().any(job::may_act);
     if left_behind && now < limit {
         return Plan::rest().wake_at(limit);
     }
@@ -201,23 +196,23 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         Some(run) => {
             let message = format!(
                 "{} is still there; the execution goes without it, and the action may have been applied",
-                run.object().reference()
+                run.reference()
             );
             plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
         }
         None => {
             let steps = report.release();
-            if steps.is_empty() && observed.run.is_none() && begun {
-                plan.steps.push(Step::ConfirmGone(report.run_reference()));
+            if steps.is_empty() && observed.run.found().is_none() && begun {
+                plan.steps.push(Step::confirm_gone(report.run_reference()));
             }
             plan.steps.extend(steps);
-            plan.steps
-                .extend(observed.jobs.iter().filter(|run| !run.object().is_deleting()).map(Run::remove));
+            let jobs = observed.jobs.iter().map(Run::object).filter(|run| !run.is_deleting());
+            plan.steps.extend(jobs.map(|run| held_run::delete(run)));
         }
     }
     if report.status.phase.is_some() {
         plan.steps.push(job::forget_input(&report.run_reference().key));
         plan.steps.push(job::delete_secret_of(report.settings.executor.undo_secret(observed.me.uid())));
     }
-    plan.then(Step::RemoveFinalizer(finalizers::KUBERNETES_EXECUTION.to_owned()))
+    plan.then(Step::remove_finalizer(finalizers::KUBERNETES_EXECUTION))
 }

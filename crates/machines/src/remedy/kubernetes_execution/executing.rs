@@ -10,26 +10,28 @@
 //! Whatever moved between the capture and the moment of letting go (the target, its policy, an approval) is noticed then:
 //! the Job is taken away, and all begins anew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::SECRET;
-use pawl_api::meta::{Gate, GateName, NewCondition, Reason, condition};
+use pawl_api::meta::{Gate, GateName, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
 
 use super::approvals::Standing as Approved;
 use super::job::{self, Run, Standing};
-use super::locking::{Busy, Turn};
+use super::locking::{Turn, Wait};
 use super::report::{No, Report, Stop, stopped_by};
-use super::{assess, later, recorded_uid, verifying, waiting};
+use super::{assess, later, verifying, waiting};
 use crate::backoff;
 use crate::cluster::job::JOB;
 use crate::git::workflow::following;
-use crate::lock::LEASE;
-use crate::plan::{Note, Plan, Step, Waiting};
+use crate::held_run::{self, HeldRun, RunState, is_held};
+use crate::lock::{Busy, LEASE};
+use crate::object::Object;
+use crate::plan::{Note, Plan, Step};
 use crate::remedy::action::Looked;
-use crate::remedy::power::unchanged;
 
 /// How long after its own deadline a Job that nobody ended is stopped: a Job's controller is late at most so much.
 pub(super) const GRACE: Duration = Duration::from_secs(60);
@@ -61,20 +63,15 @@ pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     if verifying::is_recorded(&report.status) {
         return verifying::verify(report);
     }
-    let recorded = recorded_uid(Some(&report.status)).map(str::to_owned);
-    match (&observed.run, recorded) {
-        (Some(run), recorded) if !run.is_of(&observed.me) => match recorded {
-            // Ours is gone, and somebody took its name.
-            Some(_) => verifying::vanished(report),
-            None => foreign(report, run),
-        },
-        (Some(run), Some(uid)) if uid != run.object().uid() => another(report, run),
-        (Some(run), None) if run.is_held() && !observed.guards.recorded_first => let_go(report, run),
-        (Some(run), None) => begun(report, run),
-        (Some(run), Some(_)) if run.is_held() && !run.object().is_deleting() => let_go(report, run),
-        (Some(run), Some(_)) => follow(report, run),
-        (None, Some(_)) => verifying::vanished(report),
-        (None, None) => prepare(report),
+    match observed.run.state() {
+        RunState::Absent => prepare(report),
+        RunState::Foreign(run) => foreign(report, run),
+        RunState::Vanished => verifying::vanished(report),
+        RunState::Late(run) => Plan::steps(HeldRun::delete_late(run)),
+        RunState::Unrecorded(run) if is_held(run) && !observed.guards.recorded_first => start(report, run),
+        RunState::Unrecorded(run) => begun(report, run),
+        RunState::Held(run) => start(report, run),
+        RunState::Started(run) => follow(report, &Run::read(run)),
     }
 }
 
@@ -91,10 +88,10 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         return frozen(report, stop);
     }
     let run = report.run_reference();
-    match observed.locks.turn(&report.settings.system_namespace, &observed.me, run, report.now) {
+    match observed.turn(run, report.now) {
         Turn::Yes => {}
-        Turn::Take(steps) | Turn::Reap(steps) => return take(report, steps),
-        Turn::Busy(busy) => return busy_target(report, *busy),
+        Turn::Change { steps, .. } => return change_locks(report, steps),
+        Turn::Wait(wait) => return wait_for_target(report, *wait),
     }
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
@@ -118,22 +115,22 @@ fn frozen(mut report: Report<'_>, stop: Stop) -> Plan<KubernetesExecutionStatus>
     plan
 }
 
-/// Takes the locks, where the API server lets us.
-fn take(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
+/// Changes the locks, where the API server lets us.
+fn change_locks(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
     let Some(refused) = report.observed.refusals.iter().find(|one| one.kind == LEASE) else {
-        return Plan { steps, ..Plan::rest() };
+        return Plan::steps(steps);
     };
     let at = later(report.now, REFUSED_RETRY);
     let why = refused.failure.to_string();
     report.says(KubernetesExecutionPhase::Executing, Reason::Forbidden, &why);
     let gate = Gate::waiting(GateName::Lock, Reason::Forbidden, &why, "that right");
-    report.plan().gate(gate).waiting(Waiting::Time { at, why }).wake_at(at)
+    report.plan().gate(gate).wake_at(at)
 }
 
 /// Somebody else holds a target.
-fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionStatus> {
-    let Busy { target, holder, until: by_then, steps } = busy;
-    let message = format!("{target} is held by {holder}");
+fn wait_for_target(mut report: Report<'_>, wait: Wait) -> Plan<KubernetesExecutionStatus> {
+    let Wait { busy, until: by_then } = wait;
+    let message = busy.message();
     let limit = later(report.now, report.observed.execution.spec.lock_timeout.get());
     let until = report.status.lock_deadline.get_or_insert(Time(limit)).0;
     if until <= report.now {
@@ -145,12 +142,12 @@ fn busy_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionSt
         );
         return report.stops(stop);
     }
-    report.condition(NewCondition::yes(TARGET_LOCKED, Reason::TargetLocked, message.as_str()));
+    report.condition(busy.condition());
     report.says(KubernetesExecutionPhase::Executing, Reason::TargetLocked, &message);
-    let gate = Gate::waiting(GateName::Lock, Reason::TargetLocked, &message, "the holder lets go");
-    let mut plan = report.plan().gate(gate).wake_at(by_then.map_or(until, |at| at.min(until)));
-    plan.steps = steps;
-    plan.waiting(Waiting::Lock { target: target.to_string(), holder })
+    let waiter = busy.label_waiter(&report.observed.me);
+    let mut plan = report.plan().gate(busy.gate()).wake_at(by_then.map_or(until, |at| at.min(until)));
+    plan.steps = busy.give_back.into_iter().chain(waiter).collect();
+    plan
 }
 
 /// Policy, preconditions and approvals once more, on what is there now.
@@ -226,40 +223,35 @@ fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionS
 fn make(report: &Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let observed = report.observed;
     let key = report.run_reference().key;
-    let steps = job::create(
-        &report.settings.executor,
-        &observed.execution.spec,
-        &observed.order,
-        &key,
-        report.timeout(),
-    );
+    let executor = &report.settings.executor;
+    let (spec, order) = (&observed.execution.spec, &observed.order);
+    let steps = job::create(&observed.run, executor, spec, order, report.timeout());
     let note = Note::normal(Reason::JobCreated, format!("made Job {key}")).once(report.attempt().to_string());
     Plan { steps, ..Plan::rest() }.note(note)
 }
 
-/// The Job is there. From now on it is the one, and no other: by compare and swap, before it is let go.
-fn begun(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
-    let message = format!("Job {} carries it out", run.object().key());
+/// The Job exists. From now on it is the one, and no other: by compare-and-swap, before it starts.
+fn begun(mut report: Report<'_>, run: &Object) -> Plan<KubernetesExecutionStatus> {
+    let message = format!("Job {} carries it out", run.key());
     report.records(run);
     report.says(KubernetesExecutionPhase::Executing, Reason::JobCreated, &message);
     report.plan()
 }
 
-/// It was made and recorded: it may run, while the targets are this execution's and every gate still says yes.
-fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
+/// The Job is recorded: it starts while the locks on the targets belong to this execution and every gate still passes.
+fn start(mut report: Report<'_>, run: &Arc<Object>) -> Plan<KubernetesExecutionStatus> {
     let observed = report.observed;
-    let reference = run.object().reference();
-    let mut steps =
-        match observed.locks.turn(&report.settings.system_namespace, &observed.me, reference, report.now) {
-            Turn::Yes => Vec::new(),
-            Turn::Take(steps) => steps,
-            Turn::Reap(steps) => return Plan { steps, ..Plan::rest() },
-            Turn::Busy(busy) => {
-                let message =
-                    format!("the lock on {} was taken away: {} holds it now", busy.target, busy.holder);
-                return report.fails(failed(message));
-            }
-        };
+    let reference = run.reference();
+    let mut steps = match observed.turn(reference, report.now) {
+        Turn::Yes => Vec::new(),
+        Turn::Change { steps, acquires: true } => steps,
+        Turn::Change { steps, acquires: false } => return Plan::steps(steps),
+        Turn::Wait(wait) => {
+            let Busy { target, holder, .. } = wait.busy;
+            return report
+                .fails(failed(format!("the lock on {target} was taken away: {holder} holds it now")));
+        }
+    };
     if report.renews_its_time() {
         // By compare and swap before it goes, so that nobody stops it for a time that has passed.
         return report.plan();
@@ -293,7 +285,7 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
             plan
         }
         Ok(Guard::Passed(_)) => {
-            steps.extend(run.release());
+            steps.extend(held_run::start(run));
             Plan { steps, ..report.plan() }
         }
     }
@@ -301,9 +293,9 @@ fn let_go(mut report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> 
 
 /// What was prepared is of no use any more: it goes, and the next attempt has another name. The undo stays where an
 /// attempt was let go before: it is of what was there before that.
-fn begins_anew(report: &mut Report<'_>, run: &Run) -> Vec<Step> {
+fn begins_anew(report: &mut Report<'_>, run: &Object) -> Vec<Step> {
     let uid = report.observed.me.uid();
-    let mut steps = vec![run.remove(), job::forget_input(&run.object().key())];
+    let mut steps = vec![held_run::delete(run), job::forget_input(&run.key())];
     report.status.attempt = Some(report.attempt().saturating_add(1));
     report.status.job_ref = None;
     report.status.execution_deadline = None;
@@ -324,12 +316,14 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
             let deadline = report.status.execution_deadline.as_ref().map_or(now, |at| at.0);
             if deadline <= now {
                 let message = format!("the Job did not end within {:?}; it is stopped", report.timeout());
-                return stopped(report, run, Reason::ExecutionTimeout, message);
+                return stopped(report, run.object(), Reason::ExecutionTimeout, message);
             }
             let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
             match following::cannot_start(&observed.pods) {
-                Some(problem) if limit <= now => stopped(report, run, Reason::KeExecutionFailed, problem),
+                Some(problem) if limit <= now => {
+                    stopped(report, run.object(), Reason::KeExecutionFailed, problem)
+                }
                 Some(_) => Plan::rest().wake_at(limit.min(deadline)),
                 None => Plan::rest().wake_at(deadline),
             }
@@ -340,31 +334,23 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
 /// Ends it before it ends itself.
 pub(super) fn stopped(
     report: Report<'_>,
-    run: &Run,
+    run: &Object,
     reason: Reason,
     message: String,
 ) -> Plan<KubernetesExecutionStatus> {
-    let held = run.is_held();
+    let held = is_held(run);
     let message = if held { message } else { format!("{message}; the action may have been applied") };
     let mut plan = report.fails(No { gate: None, reason, message, note: None, confirm: Vec::new() });
     if !held {
-        plan.steps.extend(run.stop());
+        plan.steps.extend(held_run::stop(run));
     }
     plan
 }
 
 /// The name is somebody else's.
-fn foreign(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
-    let message = format!("{} exists and belongs to somebody else", run.object().reference());
-    report.fails(No { confirm: vec![unchanged(run.object())], ..failed(message) })
-}
-
-/// The Job that was recorded is gone, and there is another of its name: if that was never let go, it is nobody's.
-fn another(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
-    if run.is_held() && !run.object().is_deleting() {
-        return Plan::step(unchanged(run.object())).then(run.remove());
-    }
-    verifying::vanished(report)
+fn foreign(report: Report<'_>, run: &Object) -> Plan<KubernetesExecutionStatus> {
+    let message = format!("{} exists and belongs to somebody else", run.reference());
+    report.fails(No { confirm: vec![Step::confirm_unchanged(run)], ..failed(message) })
 }
 
 /// Whether an attempt was let go before this one.

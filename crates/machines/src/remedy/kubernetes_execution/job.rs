@@ -1,15 +1,10 @@
-//! The Job that carries an action out: how it is made, held, let go and stopped, how it stands, and what it says at its end.
-//!
-//! ```text
-//! made, held ──▶ its UID is recorded ──▶ let go ──▶ going ──▶ over ──▶ its result is recorded ──▶ it may expire
-//! ```
+//! The Job that carries an action out: its manifest and input, how far it is, and what it says at its end.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::names;
 use pawl_api::pawl::labels as owner;
@@ -17,11 +12,10 @@ use pawl_api::remedy::kubernetes_execution::job_name;
 use pawl_api::remedy::{KubernetesExecutionSpec, annotations, labels};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::job::JOB;
 use crate::cluster::job::followed::{ended_at, is_finished};
-use crate::git::job_template;
+use crate::held_run::{HeldRun, is_held};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Part, Propagation, Step};
+use crate::plan::{Adopt, Step};
 use crate::remedy::action::executor::{CONTAINER, Executor};
 use crate::remedy::action::{Order, Report};
 
@@ -81,26 +75,16 @@ pub(super) fn may_act(pod: &Arc<Object>) -> bool {
 }
 
 impl Run {
-    pub(super) fn read(object: Arc<Object>) -> Self {
-        let job = object.parse().ok();
-        Self { object, job }
+    pub(super) fn read(object: &Arc<Object>) -> Self {
+        Self { job: object.parse().ok(), object: Arc::clone(object) }
     }
 
     pub(super) fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// Whether this execution made it, as its labels say: a reference across namespaces would be invalid.
-    pub(super) fn is_of(&self, me: &Object) -> bool {
-        self.object.label(owner::OWNER_UID) == Some(me.uid())
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        self.object.annotation(HELD).is_some()
-    }
-
     pub(super) fn standing(&self) -> Standing {
-        if self.is_held() {
+        if is_held(&self.object) {
             return Standing::Held;
         }
         let Some(job) = self.job.as_ref().filter(|job| job.status.as_ref().is_some_and(is_finished)) else {
@@ -119,85 +103,49 @@ impl Run {
         }
     }
 
-    /// Whether it can do nothing more. What was made and never let go is not over: somebody may yet do that.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self.standing(), Standing::Complete | Standing::Failed { .. })
-    }
-
     pub(super) fn ended_at(&self) -> Option<Timestamp> {
         ended_at(self.job.as_deref()?.status.as_ref()?)
-    }
-
-    /// Lets a held Job go; `None` when that was done before.
-    pub(super) fn release(&self) -> Option<Step> {
-        Some(self.patch(job_template::release(&self.object)?))
-    }
-
-    /// Ends it. Only if it is still as it was seen: one that has ended meanwhile keeps its Pods and what they say.
-    pub(super) fn stop(&self) -> Option<Step> {
-        let version = self.object.resource_version().to_owned();
-        (!self.object.is_deleting()).then(|| self.removed(Some(version)))
-    }
-
-    /// Takes it away, and waits for what it owns.
-    pub(super) fn remove(&self) -> Step {
-        self.removed(None)
     }
 
     /// Its result is recorded: it may expire. `None` when that was said before.
     pub(super) fn expire(&self) -> Option<Step> {
         let spec = self.job.as_ref()?.spec.as_ref()?;
         let said = spec.ttl_seconds_after_finished.is_some() || self.object.is_deleting();
-        (!said).then(|| self.patch(json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}})))
-    }
-
-    fn removed(&self, resource_version: Option<String>) -> Step {
-        Step::Delete {
-            target: self.object.reference(),
-            resource_version,
-            propagation: Propagation::Foreground,
-            only_if_gone: vec![],
-        }
-    }
-
-    fn patch(&self, patch: Value) -> Step {
-        Step::Patch { target: self.object.reference(), resource_version: None, patch, part: Part::Main }
+        (!said).then(|| Step::patch(&self.object, json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}})))
     }
 }
 
-/// Makes the input, and the Job, held.
+/// How a Job of this execution is told from others: by its labels, for a reference across namespaces would be invalid.
+pub(super) fn owner(uid: &str) -> Adopt {
+    Adopt::Labelled([(owner::OWNER_UID.to_owned(), uid.to_owned())].into())
+}
+
+/// Creates the input, and the Job, held.
 pub(super) fn create(
+    run: &HeldRun,
     executor: &Executor,
     spec: &KubernetesExecutionSpec,
     order: &Order,
-    key: &Key,
     timeout: std::time::Duration,
 ) -> Vec<Step> {
-    let input = input_key(key);
+    let key = run.reference().key;
+    let input = input_key(&key);
     let marks = marks(order, spec);
     let execution = json!({annotations::EXECUTION: order.execution.to_string()});
-    let adopt = || Adopt::Labelled([(owner::OWNER_UID.to_owned(), order.uid.clone())].into());
     let secret = json!({
         "metadata": {"name": input.name, "namespace": input.namespace, "labels": marks, "annotations": execution},
         "type": "Opaque", "immutable": true, "stringData": Executor::input(order),
     });
-    let mut held = execution.clone();
-    if let Some(held) = held.as_object_mut() {
-        held.insert(HELD.to_owned(), json!("false"));
-    }
     let job = json!({
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks, "annotations": held},
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": marks, "annotations": execution},
         "spec": {
-            "suspend": true, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+            "backoffLimit": 0, "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": timeout.as_secs().max(1),
             "template": {"metadata": {"labels": marks, "annotations": execution},
                 "spec": executor.pod_spec(order, &input.name)},
         },
     });
-    vec![
-        Step::Create { kind: SECRET, manifest: secret, adopt: adopt() },
-        Step::Create { kind: JOB, manifest: job, adopt: adopt() },
-    ]
+    vec![Step::Create { kind: SECRET, manifest: secret, adopt: owner(&order.uid) }, run.create(job)]
 }
 
 /// The name of the Job that a Secret is the input of.
@@ -216,12 +164,7 @@ pub(super) fn delete_secret_of(key: Key) -> Step {
 }
 
 pub(super) fn delete_secret(target: Reference) -> Step {
-    Step::Delete {
-        target,
-        resource_version: None,
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    }
+    Step::delete_reference(target)
 }
 
 /// What the Pods of an attempt say of its end.

@@ -13,10 +13,10 @@ use pawl_api::remedy::{AffectedResource, KubernetesExecutionPhase, KubernetesExe
 use super::asking::{Pause, spec_digest};
 use super::job::Run;
 use super::{KubernetesExecutions, Observed, Verified, later, recorded_uid};
-use crate::lock;
-use crate::object::Reference;
-use crate::outside::Call;
+use crate::external::Call;
+use crate::object::{Object, Reference};
 use crate::plan::{Note, Plan, Step};
+use crate::{held_run, lock};
 
 /// What fits `status.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -78,7 +78,7 @@ impl Stop {
 /// What to do where an answer is missing; where it cannot be had at all, `never` says what that means.
 pub(super) fn stopped_by(pause: Pause, never: impl FnOnce(String) -> Stop) -> Stop {
     match pause {
-        Pause::Ask(call) => Stop::Ask(vec![*call]),
+        Pause::Ask(call) => Stop::Ask(vec![call]),
         Pause::Later => Stop::Later,
         Pause::Never(failure) => never(failure.to_string()),
     }
@@ -165,7 +165,7 @@ impl<'a> Report<'a> {
         self.status.completion_time = Some(Time(self.now));
         condition::remove(&mut self.status.conditions, TARGET_LOCKED);
         condition::remove(&mut self.status.conditions, FROZEN);
-        let held = self.held().map(Run::remove);
+        let held = self.held().map(held_run::delete);
         let release = if held.is_some() { Vec::new() } else { self.release() };
         let mut plan = self.plan().note(note);
         plan.steps.extend(held);
@@ -173,22 +173,23 @@ impl<'a> Report<'a> {
         plan
     }
 
-    /// The Job that was made and not let go.
-    pub(super) fn held(&self) -> Option<&'a Run> {
-        self.observed.ours().filter(|run| run.is_held() && !run.object().is_deleting())
+    /// The Job that was created and not started.
+    fn held(&self) -> Option<&'a Object> {
+        let own = self.observed.run.own().filter(|run| held_run::is_held(run) && !run.is_deleting());
+        own.map(AsRef::as_ref)
     }
 
     /// Steps that let go of the locks; none while the Job may act, or where nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
         let observed = self.observed;
-        let going = match observed.ours() {
-            Some(run) => !run.is_over(),
+        let going = match observed.run.own() {
+            Some(run) => !held_run::is_finished(run),
             None => observed.pods.iter().any(super::job::may_act),
         };
-        if going || !observed.locks.holds_some() {
+        if going || observed.locks.held().is_empty() {
             return Vec::new();
         }
-        let confirm = match &observed.run {
+        let confirm = match observed.run.found() {
             // It is over; or the name is somebody else's, and will never be a Job of ours.
             Some(_) => Vec::new(),
             None => lock::confirm_gone(&self.run_reference()),
@@ -210,13 +211,12 @@ impl<'a> Report<'a> {
     /// How long one attempt may take.
     pub(super) fn timeout(&self) -> std::time::Duration {
         let spec = &self.observed.execution.spec;
-        let usual = crate::remedy::action::definition(spec.action).facts().timeout;
+        let usual = crate::remedy::action::definition(spec.action).timeout;
         spec.timeout.unwrap_or(usual).get().max(std::time::Duration::from_secs(1))
     }
 
     /// Writes down which Job it is, and since when.
-    pub(super) fn records(&mut self, run: &Run) {
-        let object = run.object();
+    pub(super) fn records(&mut self, object: &Object) {
         self.status.attempt = Some(self.attempt());
         self.status.job_ref = Some(ObjectRef {
             api_version: Some(object.kind().api_version()),
@@ -317,7 +317,7 @@ const MAX_AFFECTED: usize = 128;
 
 impl Observed {
     /// The Job, if this execution made it.
-    pub(super) fn ours(&self) -> Option<&Run> {
-        self.run.as_ref().filter(|run| run.is_of(&self.me))
+    pub(super) fn ours(&self) -> Option<Run> {
+        self.run.own().map(Run::read)
     }
 }

@@ -37,13 +37,7 @@ pub(super) fn wish(me: &Object, spec: &KubernetesExecutionSpec, order: &Order) -
     definition.check(&spec.parameters).map_err(|problem| problem.to_string())?;
     let mut targets = Vec::new();
     for place in definition.targets(order, &spec.parameters) {
-        let kind = if place.kind.group.is_empty() {
-            place.kind.kind.to_string()
-        } else {
-            format!("{}.{}", place.kind.kind, place.kind.group)
-        };
-        let target = Target::object(place.key.namespace.as_deref(), &kind, &place.key.name)
-            .map_err(|error| format!("spec.parameters: {error}"))?;
+        let target = place.target().map_err(|error| format!("spec.parameters: {error}"))?;
         if !targets.contains(&target) {
             targets.push(target);
         }
@@ -62,12 +56,6 @@ pub(super) fn wish(me: &Object, spec: &KubernetesExecutionSpec, order: &Order) -
     }
     if !(0..=5).contains(&spec.max_retries) {
         return Err(format!("spec.maxRetries: {} is not within 0..5", spec.max_retries));
-    }
-    if spec.max_retries > 0 && !definition.facts().idempotent {
-        return Err(format!(
-            "spec.maxRetries: {} may not be repeated, for what it did once it would do once more; it must be 0",
-            spec.action
-        ));
     }
     Ok(Wish { targets, own })
 }

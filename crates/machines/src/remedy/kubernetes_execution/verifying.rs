@@ -18,9 +18,9 @@ use super::executing::failed;
 use super::job::{self, Run, Standing, Told};
 use super::report::{No, Report, Stop, stopped_by};
 use super::{assess, later, recorded_uid};
-use crate::outside::{self, Call, Logs};
-use crate::plan::{Note, Plan, Step, Waiting};
-use crate::remedy::action;
+use crate::external::Call;
+use crate::logs::Logs;
+use crate::plan::{Note, Plan, Step};
 use crate::remedy::action::executor::CONTAINER;
 use crate::remedy::action::report::Outcome;
 
@@ -70,10 +70,7 @@ pub(super) fn vanished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let acting = report.observed.pods.iter().any(job::may_act);
     let deadline = report.status.execution_deadline.as_ref().map_or(report.now, |at| at.0);
     if acting && report.now < deadline {
-        let until = "its Pods have ended".to_owned();
-        return Plan::rest()
-            .waiting(Waiting::Object { kind: run.kind, key: run.key, until })
-            .wake_at(deadline);
+        return Plan::rest().wake_at(deadline);
     }
     let came = match &told {
         Told::Report(_) => came_of(&Standing::Complete, &told),
@@ -81,7 +78,7 @@ pub(super) fn vanished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
             Came::Unknown(format!("{run} was deleted before its result was recorded"))
         }
     };
-    let (at, confirm) = (report.now, vec![Step::ConfirmGone(run)]);
+    let (at, confirm) = (report.now, vec![Step::confirm_gone(run)]);
     record(report, came, at, confirm)
 }
 
@@ -155,11 +152,11 @@ fn look_back(report: &mut Report<'_>) -> Result<(), Stop> {
     let observed = report.observed;
     let looked = observed.look();
     let log = log_of(report);
-    let heard = log.as_ref().map(|log| observed.answers.get(log));
-    if let Some(None) = heard {
-        let mut asks: Vec<Call> = log.clone().into_iter().collect();
-        if let Err(Pause::Ask(look)) = &looked {
-            asks.push((**look).clone());
+    let heard = log.as_ref().and_then(|log| observed.answers.get(log));
+    if let Some(log) = log.clone().filter(|_| heard.is_none()) {
+        let mut asks = vec![Call::new(log)];
+        if let Err(Pause::Ask(look)) = looked {
+            asks.push(look);
         }
         return Err(Stop::Ask(asks));
     }
@@ -173,28 +170,27 @@ fn look_back(report: &mut Report<'_>) -> Result<(), Stop> {
             }
         }
     }
-    if let Some(Some(Ok(reply))) = heard {
-        let text = reply.logs().unwrap_or_default().to_owned();
-        report.results().pod_logs = text::tail(&text, MAX_POD_LOG_BYTES);
+    if let Some(Ok(text)) = heard {
+        report.results().pod_logs = text::tail(text, MAX_POD_LOG_BYTES);
     }
     Ok(())
 }
 
-fn log_of(report: &Report<'_>) -> Option<Call> {
+fn log_of(report: &Report<'_>) -> Option<Logs> {
     let pod = job::speaker(&report.observed.pods)?;
     let executor = &report.settings.executor;
     // Whatever may be secret of what is changed is in the undos.
     let uids = std::iter::once(report.observed.me.uid()).chain(report.observed.order.undoes.as_deref());
     let mask = uids.map(|uid| executor.undo_secret(uid)).collect();
     let container = CONTAINER.to_owned();
-    Some(outside::Call::Logs(Logs { pod, container, tail_bytes: MAX_POD_LOG_BYTES, mask }))
+    Some(Logs { pod, container, tail_bytes: MAX_POD_LOG_BYTES, mask })
 }
 
 fn may_retry(report: &Report<'_>) -> bool {
     let spec = &report.observed.execution.spec;
     let tried =
         report.status.execution_results.as_ref().map(|results| results.retries_attempted).unwrap_or_default();
-    action::definition(spec.action).facts().idempotent && tried < spec.max_retries
+    tried < spec.max_retries
 }
 
 /// Once more, under the same lock, with the same undo; the gates are asked before it is let go.
@@ -207,7 +203,7 @@ fn retried(mut report: Report<'_>, reason: Reason, message: &str) -> Plan<Kubern
     report.status.job_ref = None;
     report.status.execution_deadline = None;
     report.says(KubernetesExecutionPhase::Executing, reason, &told);
-    let expire = report.observed.ours().and_then(Run::expire);
+    let expire = report.observed.ours().and_then(|run| run.expire());
     let mut plan = report.plan().note(Note::warning(reason, told));
     plan.steps.extend(expire.into_iter().chain([job::forget_input(&job)]));
     plan

@@ -60,10 +60,7 @@ pub(super) fn of_the_target(object: &Object, view: &dyn View) -> Vec<Key> {
     if view.is_empty(&KIND) {
         return Vec::new();
     }
-    let kind = object.kind();
-    let word =
-        if kind.group.is_empty() { kind.kind.to_string() } else { format!("{}.{}", kind.kind, kind.group) };
-    match Target::object(object.namespace(), &word, object.name()) {
+    match Target::of_kind(object.kind(), object.namespace(), object.name()) {
         Ok(target) => about(view, &target),
         Err(_) => Vec::new(),
     }

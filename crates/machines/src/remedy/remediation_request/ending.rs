@@ -14,7 +14,7 @@ use super::report::Report;
 use super::rollback::{self, Rollback};
 use super::steps::Stepped;
 use super::{Observed, later};
-use crate::plan::{Note, Part, Plan, Propagation, Step, Waiting};
+use crate::plan::{Note, Plan, Precondition, Step};
 
 /// How long a deleted request waits for its executions to go (I5): what each of them waits for its run, and a little.
 const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
@@ -34,12 +34,7 @@ pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<Remediat
     if report.now < kept {
         return Plan::rest().status(report.status).wake_at(kept);
     }
-    Plan::step(Step::Delete {
-        target: observed.me.reference(),
-        resource_version: Some(observed.me.resource_version().to_owned()),
-        propagation: Propagation::Background,
-        only_if_gone: vec![],
-    })
+    Plan::step(Step::delete_unchanged(&observed.me))
 }
 
 /// Ends it before its steps are done.
@@ -77,35 +72,26 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
     let limit = later(asked_at, CLEANUP_LIMIT);
     let mut plan = Plan::rest();
     let children = &observed.steps.children;
-    if let Some(child) = children.first().filter(|_| now < limit) {
+    if !children.is_empty() && now < limit {
         let going = children.iter().filter(|child| !child.is_deleting());
-        plan.steps = going
-            .map(|child| Step::Delete {
-                target: child.reference(),
-                resource_version: None,
-                propagation: Propagation::Background,
-                only_if_gone: vec![],
-            })
-            .collect();
-        let until = "it is gone".to_owned();
-        let waiting = Waiting::Object { kind: child.kind().clone(), key: child.key(), until };
-        return plan.waiting(waiting).wake_at(limit);
+        plan.steps = going.map(|child| Step::delete(child)).collect();
+        return plan.wake_at(limit);
     }
     if children.is_empty() {
         // A cache is no proof that there is none.
         for kind in [workflow_execution::KIND, kubernetes_execution::KIND] {
-            plan = plan.then(Step::ConfirmNone {
+            plan = plan.then(Step::Confirm(Precondition::NoneLabelled {
                 kind,
                 namespace: observed.me.namespace().map(str::to_owned),
                 label: labels::REMEDIATION_REQUEST,
                 value: names::label_value(observed.me.name()),
-            });
+            }));
         }
     } else {
         let message = format!("{} executions are still there; the request goes without them", children.len());
         plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
     }
-    plan.then(Step::RemoveFinalizer(finalizers::REMEDIATION_REQUEST.to_owned()))
+    plan.then(Step::remove_finalizer(finalizers::REMEDIATION_REQUEST))
 }
 
 /// Asks what runs to stop, once, if it is still as it was seen: the cache of executions may lag behind the request's own.
@@ -117,11 +103,8 @@ fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
     children
         .chain(rollbacks)
         .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())
-        .map(|child| Step::Patch {
-            target: child.reference(),
-            resource_version: Some(child.resource_version().to_owned()),
-            patch: json!({"metadata": {"annotations": {annotations::CANCEL: why}}}),
-            part: Part::Main,
+        .map(|child| {
+            Step::patch_unchanged(child, json!({"metadata": {"annotations": {annotations::CANCEL: why}}}))
         })
         .collect()
 }

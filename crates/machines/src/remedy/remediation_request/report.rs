@@ -17,6 +17,7 @@ use super::steps::{Child, Standing, Stepped, Typed, kind_of};
 use super::{Observed, beside, later};
 use crate::object::Reference;
 use crate::plan::{Note, Plan, Step};
+use crate::remedy::action::definition;
 
 /// What fits `status.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -356,7 +357,7 @@ fn confirm_gone(observed: &Observed, step: &Stepped) -> Option<Step> {
     let me = &observed.me;
     let name = child_name(me.name(), me.uid(), &step.step.name, step.attempt);
     let gone = Reference { kind: kind_of(&step.step), key: beside(me, &name), uid: String::new() };
-    step.child.is_none().then_some(Step::ConfirmGone(gone))
+    step.child.is_none().then_some(Step::confirm_gone(gone))
 }
 
 fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
@@ -444,7 +445,7 @@ fn would_run(step: &PlanStep) -> String {
     match (&step.workflow, &step.action) {
         (Some(workflow), _) => format!("{}: workflow {}", step.name, workflow.workflow_ref.workflow_id),
         (None, Some(action)) => {
-            let target = action.parameters.target(action.action).and_then(Result::ok);
+            let target = definition(action.action).target(&action.parameters).and_then(Result::ok);
             let on = target.map(|target| format!(" on {target}")).unwrap_or_default();
             format!("{}: {}{on}", step.name, action.action)
         }

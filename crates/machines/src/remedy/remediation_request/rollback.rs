@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::steps::{Standing, Steps};
 use super::{Observed, beside, reference};
 use crate::object::Object;
-use crate::plan::{Adopt, Note, Part, Step};
+use crate::plan::{Adopt, Note, Step};
 use crate::remedy::kubernetes_execution::rollback;
 use crate::view::View;
 
@@ -221,11 +221,8 @@ pub(super) fn finalize(observed: &Observed) -> Vec<Step> {
     });
     let why = format!("RemediationRequest {} is done", observed.me.name());
     offered
-        .map(|child| Step::Patch {
-            target: child.object.reference(),
-            resource_version: None,
-            patch: json!({"metadata": {"annotations": {annotations::FINALIZE: why}}}),
-            part: Part::Main,
+        .map(|child| {
+            Step::patch(&child.object, json!({"metadata": {"annotations": {annotations::FINALIZE: why}}}))
         })
         .collect()
 }

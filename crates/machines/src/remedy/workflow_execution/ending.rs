@@ -7,9 +7,10 @@ use pawl_api::remedy::{WorkflowExecutionStatus, finalizers};
 
 use super::failure_details::Failure;
 use super::report::Report;
-use super::run::Run;
-use super::{Observed, later};
-use crate::plan::{Note, Plan, Step, Waiting};
+use super::{Observed, later, locking};
+use crate::held_run;
+use crate::object::Object;
+use crate::plan::{Note, Plan, Step};
 
 /// How long a deleted execution waits for its run to end (I5): ten times what a Pod gets to end in by default, and more.
 pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
@@ -18,10 +19,10 @@ pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
 /// can do nothing more.
 pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
     // A process that stalled until all was over may still have made a run. It was made, and never let go.
-    if let Some(run) = stray(observed, &report) {
-        return Plan::step(run.remove());
+    if let Some(run) = observed.run.late() {
+        return Plan::step(held_run::delete(run));
     }
-    if observed.locks.holds_some() {
+    if !observed.locks.held().is_empty() {
         let steps = report.release();
         if !steps.is_empty() {
             let target = report.status.target.clone().unwrap_or_default();
@@ -29,8 +30,8 @@ pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<Workflow
             return Plan { steps, ..Plan::rest() }.note(note);
         }
         // It was asked to stop when this ended; where that was lost, it is asked again.
-        let stop = observed.ours().filter(|run| !run.is_over()).and_then(Run::stop);
-        return Plan { steps: stop.into_iter().collect(), ..Plan::rest() };
+        let going = observed.run.own().filter(|run| !held_run::is_finished(run));
+        return Plan::steps(going.and_then(|run| held_run::stop(run)));
     }
     report.cleared().unwrap_or_else(Plan::rest)
 }
@@ -44,10 +45,11 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
 
 /// Ends it now. Whether it had begun is known only of a run that was let go.
 fn stopped(observed: &Observed, report: Report<'_>, message: &str) -> Plan<WorkflowExecutionStatus> {
-    let begun = report.status.pipeline_run_uid.is_some() && observed.ours().is_none_or(|run| !run.is_held());
+    let held = observed.run.own().is_some_and(|run| held_run::is_held(run));
+    let begun = report.status.pipeline_run_uid.is_some() && !held;
     let mut plan = report.fails(&Failure::plain(Reason::Cancelled, message, begun));
-    match observed.ours() {
-        Some(run) => plan.steps.splice(0..0, run.stop()),
+    match observed.run.own() {
+        Some(run) => plan.steps.splice(0..0, held_run::stop(run)),
         // A run that no cache shows is no proof that there is none: it would be let go later.
         None => plan.steps.splice(0..0, confirmed(observed)),
     };
@@ -55,7 +57,7 @@ fn stopped(observed: &Observed, report: Report<'_>, message: &str) -> Plan<Workf
 }
 
 fn confirmed(observed: &Observed) -> Option<Step> {
-    observed.run.is_none().then(|| Step::ConfirmGone(observed.run_reference()))
+    observed.run.found().is_none().then(|| observed.run.confirm_gone())
 }
 
 /// Stops what runs, lets go, and only then gives the object up.
@@ -63,23 +65,17 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>) -> Plan<Workflow
     let now = report.now;
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = observed.ours().filter(|run| !run.is_over());
+    let going = observed.run.own().filter(|run| !held_run::is_finished(run));
     if let Some(run) = going.filter(|_| now < limit) {
         let over = report.is_over();
-        let mut plan = if over {
-            Plan { steps: run.stop().into_iter().collect(), ..Plan::rest() }
+        let plan = if over {
+            Plan::steps(held_run::stop(run))
         } else {
             stopped(observed, report, "the execution was deleted while its run was going on")
         };
-        plan = plan.wake_at(limit);
-        let key = run.object().key();
-        return plan.waiting(Waiting::Object {
-            kind: run.object().kind().clone(),
-            key,
-            until: "it has ended".to_owned(),
-        });
+        return plan.wake_at(limit);
     }
-    if observed.left_behind && going.is_none() && observed.run.is_none() && now < limit {
+    if observed.left_behind && going.is_none() && observed.run.found().is_none() && now < limit {
         return Plan::rest().wake_at(limit);
     }
     let name = observed.me.key();
@@ -88,10 +84,10 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>) -> Plan<Workflow
     match going {
         // Its lock stays with it: whoever sees the run end frees it. What is remembered is written now.
         Some(run) => {
-            let message =
-                format!("{} is still there; the execution goes without it", run.object().reference());
+            let message = format!("{} is still there; the execution goes without it", run.reference());
             plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
-            plan.steps.extend(report.remembered().and_then(|memory| observed.locks.remember(&memory)));
+            plan.steps
+                .extend(report.remembered().and_then(|memory| locking::remember(&observed.locks, &memory)));
         }
         None => {
             let steps = report.release();
@@ -99,22 +95,14 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>) -> Plan<Workflow
                 plan.steps.extend(confirmed(observed));
             }
             plan.steps.extend(steps);
-            plan.steps.extend(far_away(observed).map(Run::remove));
+            plan.steps.extend(far_away(observed).map(held_run::delete));
         }
     }
-    plan.then(Step::RemoveFinalizer(finalizers::WORKFLOW_EXECUTION.to_owned()))
+    plan.then(Step::remove_finalizer(finalizers::WORKFLOW_EXECUTION))
 }
 
 /// A run in another namespace, which no owner reference takes along.
-fn far_away(observed: &Observed) -> Option<&Run> {
-    let run = observed.ours()?;
-    (run.object().namespace() != observed.me.namespace() && !run.object().is_deleting()).then_some(run)
-}
-
-/// A run that was made for this execution, never let go, and is not the one that was recorded.
-fn stray<'a>(observed: &'a Observed, report: &Report<'_>) -> Option<&'a Run> {
-    let recorded = report.status.pipeline_run_uid.as_deref();
-    observed
-        .ours()
-        .filter(|run| run.is_held() && !run.object().is_deleting() && recorded != Some(run.object().uid()))
+fn far_away(observed: &Observed) -> Option<&Object> {
+    let run = observed.run.own()?;
+    (run.namespace() != observed.me.namespace() && !run.is_deleting()).then_some(run)
 }

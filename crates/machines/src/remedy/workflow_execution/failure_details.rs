@@ -362,7 +362,7 @@ mod tests {
         let raw = json!({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
             "metadata": {"name": name, "namespace": "n", "uid": "run-uid"}, "spec": one["spec"],
             "status": one["final_status"]});
-        let run = Run::read(Object::new(PIPELINE_RUN, raw).unwrap());
+        let run = Run::read(&Object::new(PIPELINE_RUN, raw).unwrap());
         let tasks = one["taskruns"].as_object().unwrap().iter().map(|(name, task)| {
             let raw = json!({"apiVersion": "tekton.dev/v1", "kind": "TaskRun",
                 "metadata": {"name": name, "namespace": "n", "labels": task["labels"]},
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn a_failure_that_nobody_explains_is_unknown() {
         let raw = json!({"metadata": {"name": "r", "namespace": "n", "uid": "r"}, "spec": 7});
-        let failure = of(&Run::read(Object::new(PIPELINE_RUN, raw).unwrap()), &[], &[]).unwrap();
+        let failure = of(&Run::read(&Object::new(PIPELINE_RUN, raw).unwrap()), &[], &[]).unwrap();
         assert_eq!((failure.reason, failure.executed), (Reason::Unknown, true));
         assert!(failure.message.contains("does not have the shape of its kind"), "{}", failure.message);
     }
@@ -452,7 +452,7 @@ mod tests {
     fn job(reason: &str) -> Run {
         let raw = json!({"metadata": {"name": "j", "namespace": "n", "uid": "j"}, "spec": {"template": {}},
             "status": {"conditions": [{"type": "Failed", "status": "True", "reason": reason, "message": "no"}]}});
-        Run::read(Object::new(crate::cluster::job::JOB, raw).unwrap())
+        Run::read(&Object::new(crate::cluster::job::JOB, raw).unwrap())
     }
 
     fn pod(state: &Value) -> Arc<Object> {

@@ -10,10 +10,10 @@ use pawl_api::remedy::{WorkflowExecutionPhase, WorkflowExecutionStatus};
 
 use super::failure_details::{Failure, Setting, took};
 use super::run::Run;
-use super::{Observed, later};
-use crate::lock;
+use super::{Observed, later, locking};
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::memory::{Ended, Memory, Unit};
+use crate::{held_run, lock};
 
 /// What fits `status.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -107,7 +107,7 @@ impl<'a> Report<'a> {
 
     pub(super) fn fails(mut self, failure: &Failure) -> Plan<WorkflowExecutionStatus> {
         let spec = &self.observed.execution.spec;
-        let ended = self.observed.ours().and_then(Run::ended_at);
+        let ended = self.observed.ours().and_then(|run| run.ended_at());
         let at = ended.unwrap_or(self.now).min(self.now);
         let target = self.status.target.clone().unwrap_or_else(|| spec.target_resource.clone());
         let started_at = self.status.start_time.as_ref().map(|at| at.0);
@@ -117,7 +117,7 @@ impl<'a> Report<'a> {
         self.status.completion_time = Some(Time(at));
         self.status.duration = started_at.map(|from| took(from, at).to_string());
         self.status.failure_details = Some(failure.details(setting));
-        self.summarizes(self.observed.ours());
+        self.summarizes(self.observed.ours().as_ref());
         self.says(WorkflowExecutionPhase::Failed, failure.reason, &failure.message);
         let message = format!("{}: {}", failure.reason, failure.message);
         self.ends(Note::warning(Reason::WorkflowFailed, message))
@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
     /// The last word. The lock goes with it as soon as nothing can act on the target any more.
     fn ends(mut self, note: Note) -> Plan<WorkflowExecutionStatus> {
         let steps = self.release();
-        let memory = if self.observed.locks.holds_some() { self.remembered() } else { None };
+        let memory = if self.observed.locks.held().is_empty() { None } else { self.remembered() };
         if let Some(remembered) = memory.as_ref().and_then(|memory| memory.get(self.workflow_id())) {
             let failures = i32::try_from(remembered.failures).unwrap_or(i32::MAX);
             self.status.consecutive_failures = (failures > 0).then_some(failures);
@@ -162,19 +162,19 @@ impl<'a> Report<'a> {
     /// nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
         let observed = self.observed;
-        let going = match observed.ours() {
-            Some(run) => !run.is_over(),
+        let going = match observed.run.own() {
+            Some(run) => !held_run::is_finished(run),
             None => observed.left_behind,
         };
-        if going || !observed.locks.holds_some() {
+        if going || observed.locks.held().is_empty() {
             return Vec::new();
         }
-        let confirm = match &observed.run {
+        let confirm = match observed.run.found() {
             // It is over; or the name is somebody else's, and will never be a run of ours.
             Some(_) => Vec::new(),
-            None => lock::confirm_gone(&observed.run_reference()),
+            None => lock::confirm_gone(&observed.run.reference()),
         };
-        confirm.into_iter().chain(observed.locks.release(self.remembered().as_ref())).collect()
+        confirm.into_iter().chain(locking::release(&observed.locks, self.remembered().as_ref())).collect()
     }
 
     /// What the target remembers after this end; `None` where it changes nothing.
@@ -195,7 +195,7 @@ impl<'a> Report<'a> {
             | WorkflowExecutionPhase::Skipped => return None,
         };
         // What cannot be read is not overwritten: a person must look.
-        let memory = self.observed.locks.memory().ok()?;
+        let memory = locking::memory(&self.observed.locks).ok()?;
         let me = &self.observed.me;
         let unit = Unit { namespace: me.namespace().unwrap_or_default(), name: me.name(), uid: me.uid() };
         let at = self.status.completion_time.as_ref().map_or(self.now, |at| at.0);
@@ -204,7 +204,7 @@ impl<'a> Report<'a> {
 
     /// Somebody cleared the block that this execution left.
     pub(super) fn cleared(mut self) -> Option<Plan<WorkflowExecutionStatus>> {
-        let memory = self.observed.locks.memory().ok()?;
+        let memory = locking::memory(&self.observed.locks).ok()?;
         let clearance = memory.get(self.workflow_id())?.clearance.as_ref()?;
         if clearance.of.as_deref() != Some(self.observed.me.uid()) {
             return None;

@@ -1,17 +1,10 @@
-//! What runs for a WorkflowExecution, whichever engine it has: how it is made, held, let go and stopped, and how it
-//! stands.
-//!
-//! ```text
-//! made, held ──▶ its UID is recorded ──▶ let go ──▶ going ──▶ succeeded | failed
-//! ```
-//! A PipelineRun is held by Tekton's own `PipelineRunPending`, a Job by `suspend`. Both say so in `pawl.dev/held`.
+//! The run of a WorkflowExecution, whichever engine it has: its manifest, and how far it is.
 
 #![expect(clippy::indexing_slicing, reason = "the objects whose keys are written here are made right here")]
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pawl_api::git::workflow::HELD;
 use pawl_api::meta::{Kind, Target, names};
 use pawl_api::pawl::labels as owner;
 use pawl_api::remedy::workflow_execution::{Engine, PipelineRunSummary, TARGET_PARAMETER, run_name};
@@ -21,12 +14,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
-use crate::git::job_template;
+use crate::hardening::Hardening;
+use crate::held_run::is_held;
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Part, Propagation, Step};
-
-/// Who a container runs as.
-const USER: i64 = 1000;
+use crate::plan::Adopt;
 
 /// The pipeline of a bundle that is run.
 const PIPELINE: &str = "workflow";
@@ -64,13 +55,13 @@ pub(super) fn key(me: &Object, spec: &WorkflowExecutionSpec) -> Key {
 }
 
 impl Run {
-    pub(super) fn read(object: Arc<Object>) -> Self {
+    pub(super) fn read(object: &Arc<Object>) -> Self {
         let read = if *object.kind() == JOB {
-            object.parse().map(|job| Self::Job(Arc::clone(&object), job))
+            object.parse().map(|job| Self::Job(Arc::clone(object), job))
         } else {
-            object.parse().map(|run| Self::Pipeline(Arc::clone(&object), run))
+            object.parse().map(|run| Self::Pipeline(Arc::clone(object), run))
         };
-        read.unwrap_or(Self::Malformed(object))
+        read.unwrap_or_else(|_| Self::Malformed(Arc::clone(object)))
     }
 
     pub(super) fn object(&self) -> &Arc<Object> {
@@ -79,22 +70,9 @@ impl Run {
         }
     }
 
-    /// Whether this execution made it: it controls it, or, where a reference would be invalid, labels say so.
-    pub(super) fn is_of(&self, me: &Object) -> bool {
-        let object = self.object();
-        if object.namespace() == me.namespace() {
-            return object.controller().is_some_and(|controller| controller.uid == me.uid());
-        }
-        object.label(owner::OWNER_UID) == Some(me.uid())
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        self.object().annotation(HELD).is_some()
-    }
-
     pub(super) fn standing(&self) -> Standing {
         match self {
-            _ if self.is_held() => Standing::Held,
+            _ if is_held(self.object()) => Standing::Held,
             Self::Pipeline(_, run) => of_pipeline(run),
             Self::Job(_, job) => of_job(job),
             Self::Malformed(_) => Standing::Going(PipelineRunSummary {
@@ -103,11 +81,6 @@ impl Run {
                 ..PipelineRunSummary::default()
             }),
         }
-    }
-
-    /// Whether it can do nothing more. What was made and never let go is not over: somebody may yet do that.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self.standing(), Standing::Succeeded(_) | Standing::Failed(_))
     }
 
     /// What its own status says, once it was let go.
@@ -136,56 +109,6 @@ impl Run {
             Self::Malformed(_) => None,
         }
     }
-
-    /// Lets a held run go; `None` when that was done before.
-    pub(super) fn release(&self) -> Option<Step> {
-        let object = self.object();
-        let patch = match self {
-            Self::Job(..) => job_template::release(object)?,
-            Self::Pipeline(..) | Self::Malformed(_) => {
-                object.annotation(HELD)?;
-                json!({"metadata": {"annotations": {HELD: null}}, "spec": {"status": null}})
-            }
-        };
-        Some(patch_of(object, patch))
-    }
-
-    /// Ends it: a PipelineRun's `finally` still runs, a Job and its Pods are deleted. Empty when that was asked before.
-    /// Only if it is still as it was seen: a run that has ended meanwhile keeps its Pods and their logs.
-    pub(super) fn stop(&self) -> Option<Step> {
-        let object = self.object();
-        match self {
-            // A run that was never let go has no finally to run: it is taken away.
-            Self::Pipeline(_, run) if !self.is_held() => {
-                let asked =
-                    run.spec.status.as_deref().is_some_and(|status| status != tekton::cancel::PENDING);
-                let patch = json!({"spec": {"status": tekton::cancel::CANCELLED_RUN_FINALLY}});
-                (!asked && !object.is_deleting()).then(|| Step::Patch {
-                    target: object.reference(),
-                    resource_version: Some(object.resource_version().to_owned()),
-                    patch,
-                    part: Part::Main,
-                })
-            }
-            Self::Pipeline(..) | Self::Job(..) | Self::Malformed(_) => {
-                (!object.is_deleting()).then(|| self.removed(Some(object.resource_version().to_owned())))
-            }
-        }
-    }
-
-    /// Takes it away, and waits for what it owns.
-    pub(super) fn remove(&self) -> Step {
-        self.removed(None)
-    }
-
-    fn removed(&self, resource_version: Option<String>) -> Step {
-        Step::Delete {
-            target: self.object().reference(),
-            resource_version,
-            propagation: Propagation::Foreground,
-            only_if_gone: vec![],
-        }
-    }
 }
 
 /// The kind whose objects may still act for a run that is gone.
@@ -196,29 +119,30 @@ pub(super) fn actors(engine: Engine) -> Kind {
     }
 }
 
-/// Makes the run, held.
-pub(super) fn create(me: &Object, spec: &WorkflowExecutionSpec, target: &Target) -> Step {
-    let (kind, key) = (kind_of(spec.engine), key(me, spec));
-    let near = key.namespace.as_deref() == me.namespace();
-    let adopt = if near {
-        Adopt::ControlledBy(me.uid().to_owned())
-    } else {
-        Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into())
-    };
+/// How a run of this execution is told from others: it controls it, or, where a reference would be invalid, labels say so.
+pub(super) fn owner(me: &Object, key: &Key) -> Adopt {
+    if key.namespace.as_deref() == me.namespace() {
+        return Adopt::ControlledBy(me.uid().to_owned());
+    }
+    Adopt::Labelled([(owner::OWNER_UID.to_owned(), me.uid().to_owned())].into())
+}
+
+/// The manifest of the run.
+pub(super) fn manifest(me: &Object, spec: &WorkflowExecutionSpec, target: &Target) -> Value {
+    let key = key(me, spec);
     let execution = format!("{}/{}", me.namespace().unwrap_or_default(), me.name());
-    let mut annotations = json!({annotations::EXECUTION: execution});
+    let annotations = json!({annotations::EXECUTION: execution});
     let labels = marks(me, spec);
     let body = match spec.engine {
         Engine::Tekton => pipeline_run(spec, target),
         Engine::Job => job(spec, target, &labels, &annotations),
     };
-    annotations[HELD] = json!("false");
     let mut metadata =
         json!({"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": annotations});
-    if near {
+    if key.namespace.as_deref() == me.namespace() {
         metadata["ownerReferences"] = json!([me.controller_reference()]);
     }
-    Step::Create { kind, manifest: json!({"metadata": metadata, "spec": body}), adopt }
+    json!({"metadata": metadata, "spec": body})
 }
 
 fn marks(me: &Object, spec: &WorkflowExecutionSpec) -> Map<String, Value> {
@@ -243,14 +167,13 @@ fn pipeline_run(spec: &WorkflowExecutionSpec, target: &Target) -> Value {
     let mut params: Vec<Value> =
         parameters(spec, target).map(|(name, value)| json!({"name": name, "value": value})).collect();
     params.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    let security = json!({"runAsNonRoot": true, "runAsUser": USER, "fsGroup": USER,
-        "seccompProfile": {"type": "RuntimeDefault"}});
-    let mut template = json!({"podTemplate": {"securityContext": security}});
+    let mut pod = json!({"securityContext": {"fsGroup": Hardening::USER_IMAGE.user}});
+    Hardening::USER_IMAGE.apply_to_pod(&mut pod);
+    let mut template = json!({"podTemplate": pod});
     if let Some(account) = &spec.execution_config.service_account_name {
         template["serviceAccountName"] = json!(account);
     }
     json!({
-        "status": tekton::cancel::PENDING,
         "pipelineRef": tekton::PipelineRef::bundle(&image(spec), PIPELINE),
         "params": params,
         "timeouts": {"pipeline": spec.execution_config.timeout},
@@ -269,22 +192,20 @@ fn job(
         .map(|(name, value)| json!({"name": name, "value": value.replace('$', "$$")}))
         .collect();
     let account = spec.execution_config.service_account_name.as_deref();
+    let mut container = json!({"name": PIPELINE, "image": image(spec), "env": env});
+    Hardening::USER_IMAGE.apply_to_container(&mut container);
     let mut pod = json!({
         "restartPolicy": "Never",
         // A remedy acts through the API as whom it was given; without that it needs no token.
         "automountServiceAccountToken": account.is_some(),
-        "securityContext": {"runAsNonRoot": true, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{
-            "name": PIPELINE, "image": image(spec), "env": env,
-            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-        }],
+        "containers": [container],
     });
+    Hardening::USER_IMAGE.apply_to_pod(&mut pod);
     if let Some(account) = account {
         pod["serviceAccountName"] = json!(account);
     }
     let secs = spec.execution_config.timeout.get().as_secs().max(1);
     json!({
-        "suspend": true,
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
         "activeDeadlineSeconds": secs,
@@ -361,8 +282,4 @@ fn of_job(job: &Followed) -> Standing {
     } else {
         Standing::Failed(summary("False", "Failed", 1))
     }
-}
-
-fn patch_of(object: &Arc<Object>, patch: Value) -> Step {
-    Step::Patch { target: object.reference(), resource_version: None, patch, part: Part::Main }
 }

@@ -6,7 +6,6 @@ use crate::lock::reaper::Reaper;
 use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::remedy::testing::{Lab, engine_job, key, run_key};
-use crate::view::View as _;
 
 mod ends;
 mod gates;

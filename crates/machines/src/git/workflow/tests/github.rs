@@ -1,10 +1,11 @@
 //! What GitHub is told, when, and how often.
 
 use super::*;
+use crate::external::{Call, Reply};
 use crate::git::github::{
     self, Access, Ask, CheckRun, CheckRunRef, CheckState, Conclusion, Identity, Reply as Said, StatusState,
 };
-use crate::outside::{Call, Reply};
+use crate::logs::Logs;
 
 const REPOSITORY: &str = "
 kind: Repository
@@ -37,22 +38,22 @@ const FAILED: &str = "{startTime: '2026-01-01T00:00:00Z', failed: 1,
 type Answer = Result<Reply, Failure>;
 
 fn ask(call: &Call) -> Option<&Ask> {
-    match call {
-        Call::GitHub(call) => Some(&call.ask),
-        Call::Logs(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => None,
-    }
+    call.request::<github::Call>().map(|call| &call.ask)
+}
+
+fn said(reply: Said) -> Answer {
+    Ok(Reply::new::<github::Call>(reply))
 }
 
 /// A GitHub that knows us as an App and does all that it is asked.
 fn app(call: &Call) -> Answer {
-    let said = match ask(call) {
-        None => return Ok(Reply::Logs("the end of the log".to_owned())),
+    said(match ask(call) {
+        None => return Ok(Reply::new::<Logs>("the end of the log".to_owned())),
         Some(Ask::Access) => access(Identity::App),
         Some(Ask::CreateCheckRun(run)) => Said::CheckRun(Some(CheckRunRef { id: 7, state: run.state })),
         Some(Ask::FindCheckRun { .. }) => Said::CheckRun(None),
         Some(_) => Said::Done,
-    };
-    Ok(Reply::GitHub(said))
+    })
 }
 
 fn access(identity: Identity) -> Said {
@@ -61,8 +62,8 @@ fn access(identity: Identity) -> Said {
 
 fn token(call: &Call) -> Answer {
     match ask(call) {
-        Some(Ask::Access) => Ok(Reply::GitHub(access(Identity::Token))),
-        Some(Ask::SetStatus(_)) => Ok(Reply::GitHub(Said::Done)),
+        Some(Ask::Access) => said(access(Identity::Token)),
+        Some(Ask::SetStatus(_)) => said(Said::Done),
         Some(_) => Err(refusal(call)),
         None => app(call),
     }
@@ -90,7 +91,7 @@ fn forbids(call: &Call) -> Answer {
 fn made_it_before(call: &Call) -> Answer {
     let queued = Some(CheckRunRef { id: 9, state: CheckState::Queued });
     match ask(call) {
-        Some(Ask::CreateCheckRun(_) | Ask::FindCheckRun { .. }) => Ok(Reply::GitHub(Said::CheckRun(queued))),
+        Some(Ask::CreateCheckRun(_) | Ask::FindCheckRun { .. }) => said(Said::CheckRun(queued)),
         Some(_) | None => app(call),
     }
 }
@@ -200,11 +201,7 @@ fn i6_a_failure_shows_the_containers_and_the_masked_end_of_the_log() {
     case.cluster.put(serde_saphyr::from_str(&pod).unwrap());
     let case = case.job_says(FAILED);
     assert_eq!(case.says(), ("Failed".into(), "JobFailed".into()));
-    let logs = case.cluster.calls.iter().find_map(|call| match call {
-        Call::Logs(logs) => Some(logs.clone()),
-        Call::GitHub(_) | Call::Cluster(_) | Call::Bundle(_) | Call::Action(_) | Call::Safety(_) => None,
-    });
-    let logs = logs.unwrap();
+    let logs = case.cluster.calls.iter().find_map(|call| call.request::<Logs>()).unwrap();
     assert_eq!((logs.pod.to_string().as_str(), logs.container.as_str()), ("n/p", "main"));
     assert_eq!(logs.mask, [Key::new(Some("n"), "cloud")]);
     let run = case.last_run();
@@ -443,11 +440,6 @@ fn a_result_that_is_there_is_not_cancelled_any_more() {
 
 #[test]
 fn a_port_that_answers_something_else_is_no_reason_to_panic() {
-    let mad: fn(&Call) -> Answer = |call| match ask(call) {
-        Some(Ask::Access) => Ok(Reply::GitHub(Said::Done)),
-        Some(_) | None => Ok(Reply::Logs(String::new())),
-    };
-    let case = case(mad, &[WORKFLOW]).settle();
+    let case = case(|_| said(Said::Done), &[WORKFLOW]).settle();
     assert!(case.job().is_some());
-    let _ = github::mismatched(&case.cluster.calls[0]);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::view::View;
+use pawl_api::git::workflow::HELD;
 
 fn repository(limit: u32) -> String {
     format!(

@@ -381,7 +381,7 @@ fn an_unknown_result_is_decided_by_the_postconditions() {
 }
 
 #[test]
-fn only_an_idempotent_action_is_tried_again_and_only_so_often() {
+fn an_action_is_tried_again_and_only_so_often() {
     let mut acts = Acts::new();
     acts.execution("k", json!({"spec": {"maxRetries": 2}}));
     acts.end(1, "").check("k", "executing", "execution_failed");

@@ -1,6 +1,7 @@
 //! What keeps an execution from running, and what does not.
 
 use super::*;
+use crate::plan::Precondition;
 
 fn on(target: &str) -> Value {
     json!({"spec": {"targetResource": target}})
@@ -364,7 +365,7 @@ fn a_freeze_that_the_cache_only_remembers_skips_nobody() {
         "workflowRef": {"workflowId": "mend", "version": "1", "containerImage": "i"}, "targetResource": "n/deployment/web"}}));
     let me = lab.cluster.world.get(&workflow_execution::KIND, &key("w")).unwrap();
     let plan = lab.cluster.plan(&lab.machines[0], &me);
-    let confirms = |step: &Step| matches!(step, Step::ConfirmUnchanged { target, .. } if target.kind == pawl_api::pawl::freeze::KIND);
+    let confirms = |step: &Step| matches!(step, Step::Confirm(Precondition::Unchanged { target, .. }) if target.kind == pawl_api::pawl::freeze::KIND);
     assert!(plan.steps.iter().any(confirms), "{:?}", plan.steps);
 }
 
