@@ -199,8 +199,8 @@ impl Worker {
                 return self.release().await;
             }
             tokio::select! {
-                changed = self.updates.changed() => if changed.is_err() { return },
-                _ = self.shutdown.changed() => return,
+                () = changed(&mut self.updates) => {}
+                () = changed(&mut self.shutdown) => return,
             }
         }
     }
@@ -290,11 +290,8 @@ impl Worker {
         tokio::select! {
             Some(Ok(ended)) = self.waits.join_next() => self.container_ended(ended).await,
             Some(pulled) = self.pulls.next() => self.pull_ended(pulled).await,
-            changed = self.updates.changed() => if changed.is_err() {
-                // The node is gone: so are the reasons to run.
-                self.life.stop(StopReason::Shutdown, now);
-            },
-            _ = self.shutdown.changed() => {}
+            () = changed(&mut self.updates) => {}
+            () = changed(&mut self.shutdown) => {}
             () = async { tokio::time::sleep(wait.unwrap_or_default()).await }, if wait.is_some() => {}
         }
     }
@@ -389,7 +386,7 @@ impl Worker {
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                _ = shutdown.changed() => {}
+                () = changed(&mut shutdown) => {}
                 _ = updates.wait_for(|latest| latest.gone) => {}
             }
             wait = (wait * 2).min(RETRY_MAX);
@@ -459,6 +456,14 @@ impl Worker {
     }
 }
 
+/// Waits for a change. A sender that is gone is no shutdown: the runner crashed and this task is about to be aborted, so it
+/// must not stop a container that an engine goes on running.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        std::future::pending().await
+    }
+}
+
 pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
     let removed = match std::fs::remove_dir_all(path) {
         // Containers, and the kernel under a layer, leave directories that even their owner may not enter.
@@ -500,6 +505,15 @@ fn signal_named(name: &str) -> Option<Signal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sender_that_is_gone_changes_nothing() {
+        let (sender, mut receiver) = watch::channel(false);
+        sender.send(true).unwrap();
+        changed(&mut receiver).await;
+        drop(sender);
+        assert!(tokio::time::timeout(Duration::from_secs(3600), changed(&mut receiver)).await.is_err());
+    }
 
     #[test]
     fn an_image_may_name_its_stop_signal_in_three_ways() {
