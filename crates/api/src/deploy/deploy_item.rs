@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{LastError, Timeout, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::NamedRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "DeployItem", "deployitems", true);
 
@@ -78,68 +79,21 @@ pub fn name(execution: &str, execution_uid: &str, item: &str) -> String {
     names::child(&format!("{execution}-{item}"), &[execution_uid, item], 8, names::MAX_LABEL)
 }
 
-/// Where an item is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum DeployItemPhase {
-    Init,
-    Progressing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for DeployItemPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::Progressing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] =
-        &[Self::Init, Self::Progressing, Self::Failed, Self::InitDelete, Self::Deleting, Self::DeleteFailed];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::Progressing),
-        (Self::Init, Self::Succeeded),
-        (Self::Init, Self::Failed),
-        (Self::Progressing, Self::Succeeded),
-        (Self::Progressing, Self::Failed),
+phases! {
+    /// Where an item is in its job.
+    pub enum DeployItemPhase {
+        Init = "Init" => [Progressing, Succeeded, Failed],
+        Progressing = "Progressing" => [Succeeded, Failed],
         // The next job. A deployer that does nothing (`updateOnChangeOnly`) or nobody at all (pickup timeout,
         // interrupt) ends it from where it was.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::Progressing),
-        (Self::Succeeded, Self::Failed),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Succeeded, Self::Deleting),
-        (Self::Succeeded, Self::DeleteFailed),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::Progressing),
-        (Self::Failed, Self::InitDelete),
-        (Self::Failed, Self::Deleting),
-        (Self::Failed, Self::DeleteFailed),
-        (Self::InitDelete, Self::Deleting),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-        (Self::DeleteFailed, Self::Deleting),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::Progressing => "Progressing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, Progressing, Failed, InitDelete, Deleting, DeleteFailed],
+        Failed = "Failed" => [Init, Progressing, InitDelete, Deleting, DeleteFailed],
+        InitDelete = "InitDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete, Deleting],
     }
+    first: [Init, Progressing, Failed, InitDelete, Deleting, DeleteFailed],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it. Written by the Execution's controller (the job's ID) and by the deployer.
@@ -229,6 +183,7 @@ pub struct DeployerInformation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

@@ -15,9 +15,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 use super::{LastError, Timeout, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::NamedRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Kind, condition, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Execution", "executions", true);
 
@@ -116,62 +117,21 @@ pub struct DeployItemTemplate {
     pub retries: Option<i32>,
 }
 
-/// Where an Execution is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum ExecutionPhase {
-    Init,
-    Progressing,
-    Completing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for ExecutionPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::Progressing,
-        Self::Completing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Init, Self::InitDelete];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::Progressing),
-        (Self::Init, Self::Failed),
-        (Self::Progressing, Self::Completing),
-        (Self::Progressing, Self::Failed),
-        (Self::Completing, Self::Succeeded),
-        (Self::Completing, Self::Failed),
+phases! {
+    /// Where an Execution is in its job.
+    pub enum ExecutionPhase {
+        Init = "Init" => [Progressing, Failed],
+        Progressing = "Progressing" => [Completing, Failed],
+        Completing = "Completing" => [Succeeded, Failed],
         // The next job.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::InitDelete),
-        (Self::InitDelete, Self::Deleting),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::Progressing => "Progressing",
-            Self::Completing => "Completing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, InitDelete],
+        Failed = "Failed" => [Init, InitDelete],
+        InitDelete = "InitDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete],
     }
+    first: [Init, InitDelete],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it.
@@ -262,6 +222,7 @@ pub struct ItemCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{LastError, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::{KeyRef, NamedRef};
-use crate::meta::{Condition, Duration, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Duration, Kind, condition, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Installation", "installations", true);
 
@@ -266,78 +267,24 @@ pub struct FailedReconcile {
     pub cron_spec: Option<String>,
 }
 
-/// Where an Installation is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum InstallationPhase {
-    Init,
-    CleanupOrphaned,
-    ObjectsCreated,
-    Progressing,
-    Completing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    TriggerDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for InstallationPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::CleanupOrphaned,
-        Self::ObjectsCreated,
-        Self::Progressing,
-        Self::Completing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::TriggerDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Init, Self::InitDelete];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::CleanupOrphaned),
-        (Self::Init, Self::ObjectsCreated),
-        (Self::Init, Self::Failed),
-        (Self::CleanupOrphaned, Self::ObjectsCreated),
-        (Self::CleanupOrphaned, Self::Failed),
-        (Self::ObjectsCreated, Self::Progressing),
-        (Self::ObjectsCreated, Self::Failed),
-        (Self::Progressing, Self::Completing),
-        (Self::Progressing, Self::Failed),
-        (Self::Completing, Self::Succeeded),
-        (Self::Completing, Self::Failed),
+phases! {
+    /// Where an Installation is in its job.
+    pub enum InstallationPhase {
+        Init = "Init" => [CleanupOrphaned, ObjectsCreated, Failed],
+        CleanupOrphaned = "CleanupOrphaned" => [ObjectsCreated, Failed],
+        ObjectsCreated = "ObjectsCreated" => [Progressing, Failed],
+        Progressing = "Progressing" => [Completing, Failed],
+        Completing = "Completing" => [Succeeded, Failed],
         // The next job.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::InitDelete),
-        (Self::InitDelete, Self::TriggerDelete),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::TriggerDelete, Self::Deleting),
-        (Self::TriggerDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::CleanupOrphaned => "CleanupOrphaned",
-            Self::ObjectsCreated => "ObjectsCreated",
-            Self::Progressing => "Progressing",
-            Self::Completing => "Completing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::TriggerDelete => "TriggerDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, InitDelete],
+        Failed = "Failed" => [Init, InitDelete],
+        InitDelete = "InitDelete" => [TriggerDelete, DeleteFailed],
+        TriggerDelete = "TriggerDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete],
     }
+    first: [Init, InitDelete],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it.

@@ -13,7 +13,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::phase::phases;
+use crate::meta::{Condition, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Workflow", "workflows", true);
 
@@ -115,44 +116,20 @@ pub fn name(branch_uid: &str, sha: &str, template: &str, path: &str, attempt: i3
     names::child(template, &parts, 10, names::MAX_LABEL)
 }
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum WorkflowPhase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-    Cancelled,
-}
-
-impl Phase for WorkflowPhase {
-    const ALL: &'static [Self] =
-        &[Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
-    // After a crash the Job may be anywhere by the time the first status is written.
-    const FIRST: &'static [Self] = Self::ALL;
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Running),
+phases! {
+    /// Where a run is.
+    pub enum WorkflowPhase {
         // A Job can be over before it is seen running.
-        (Self::Pending, Self::Succeeded),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::Cancelled),
+        Pending = "Pending" => [Running, Succeeded, Failed, Cancelled],
         // A suspended Job is Pending again, and so is one between two pods of a retry.
-        (Self::Running, Self::Pending),
-        (Self::Running, Self::Succeeded),
-        (Self::Running, Self::Failed),
-        (Self::Running, Self::Cancelled),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::Cancelled];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Cancelled => "Cancelled",
-        }
+        Running = "Running" => [Pending, Succeeded, Failed, Cancelled],
+        Succeeded = "Succeeded" => [],
+        Failed = "Failed" => [],
+        Cancelled = "Cancelled" => [],
     }
+    // After a crash the Job may be anywhere by the time the first status is written.
+    first: [Pending, Running, Succeeded, Failed, Cancelled],
+    terminal: [Succeeded, Failed, Cancelled],
 }
 
 /// Where the run is and what came of it.
@@ -238,6 +215,7 @@ fn first_attempt() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_name_is_a_function_of_what_is_run_i1() {

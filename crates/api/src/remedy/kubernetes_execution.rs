@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::actions::{self, Action, ActionParameters};
+use crate::meta::phase::phases;
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::ACTION_GROUP, super::VERSION, "KubernetesExecution", "kubernetesexecutions", true);
@@ -151,61 +152,21 @@ pub fn undo_name(execution_uid: &str) -> String {
     names::subdomain(&format!("pawl-undo-{execution_uid}"))
 }
 
-/// Where an action is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KubernetesExecutionPhase {
-    Validating,
-    Validated,
-    WaitingApproval,
-    Executing,
-    RollbackReady,
-    Completed,
-    Failed,
-}
-
-impl Phase for KubernetesExecutionPhase {
-    const ALL: &'static [Self] = &[
-        Self::Validating,
-        Self::Validated,
-        Self::WaitingApproval,
-        Self::Executing,
-        Self::RollbackReady,
-        Self::Completed,
-        Self::Failed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Validating, Self::Failed];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Validating, Self::Validated),
-        (Self::Validating, Self::Completed),
-        (Self::Validating, Self::Failed),
-        (Self::Validated, Self::WaitingApproval),
-        (Self::Validated, Self::Executing),
-        (Self::Validated, Self::Completed),
-        (Self::Validated, Self::Failed),
-        (Self::WaitingApproval, Self::Executing),
-        (Self::WaitingApproval, Self::Failed),
+phases! {
+    /// Where an action is.
+    pub enum KubernetesExecutionPhase {
+        Validating = "validating" => [Validated, Completed, Failed],
+        Validated = "validated" => [WaitingApproval, Executing, Completed, Failed],
+        WaitingApproval = "waiting_approval" => [Executing, Failed],
         // What was approved moved before anything was started.
-        (Self::Executing, Self::WaitingApproval),
-        (Self::Executing, Self::RollbackReady),
-        (Self::Executing, Self::Completed),
-        (Self::Executing, Self::Failed),
-        (Self::RollbackReady, Self::Completed),
-    ];
-    // The work is over at rollback_ready; what follows is only the end of the offer.
-    const TERMINAL: &'static [Self] = &[Self::RollbackReady, Self::Completed, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::Validated => "validated",
-            Self::WaitingApproval => "waiting_approval",
-            Self::Executing => "executing",
-            Self::RollbackReady => "rollback_ready",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-        }
+        Executing = "executing" => [WaitingApproval, RollbackReady, Completed, Failed],
+        RollbackReady = "rollback_ready" => [Completed],
+        Completed = "completed" => [],
+        Failed = "failed" => [],
     }
+    first: [Validating, Failed],
+    // The work is over at rollback_ready; what follows is only the end of the offer.
+    terminal: [RollbackReady, Completed, Failed],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -573,6 +534,7 @@ fn required() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense_and_nothing_executes_twice() {

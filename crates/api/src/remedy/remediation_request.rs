@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::actions::{self, Action, ActionParameters};
 use super::kubernetes_execution::ActionCondition;
 use super::workflow_execution::{self, Engine, ExecutionConfig, WorkflowRef};
+use crate::meta::phase::phases;
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::REMEDIATION_GROUP, super::VERSION, "RemediationRequest", "remediationrequests", true);
@@ -261,98 +262,26 @@ pub fn child_name(request: &str, request_uid: &str, step: &str, attempt: i32) ->
     names::child(&format!("{request}-{step}"), &parts, 10, names::MAX_LABEL)
 }
 
-/// Where a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum RemediationPhase {
-    Pending,
-    Executing,
-    AwaitingApproval,
-    Blocked,
-    Verifying,
-    Completed,
-    Failed,
-    TimedOut,
-    Skipped,
-    Cancelled,
-}
-
-impl Phase for RemediationPhase {
-    const ALL: &'static [Self] = &[
-        Self::Pending,
-        Self::Executing,
-        Self::AwaitingApproval,
-        Self::Blocked,
-        Self::Verifying,
-        Self::Completed,
-        Self::Failed,
-        Self::TimedOut,
-        Self::Skipped,
-        Self::Cancelled,
-    ];
-    // One that nothing holds up is executing when it is first written of; a dry run is over at once.
-    const FIRST: &'static [Self] = &[
-        Self::Pending,
-        Self::Executing,
-        Self::Blocked,
-        Self::Completed,
-        Self::Failed,
-        Self::TimedOut,
-        Self::Skipped,
-        Self::Cancelled,
-    ];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Executing),
-        (Self::Pending, Self::Completed),
-        (Self::Pending, Self::Blocked),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::TimedOut),
-        (Self::Pending, Self::Skipped),
-        (Self::Pending, Self::Cancelled),
-        (Self::Executing, Self::AwaitingApproval),
-        (Self::Executing, Self::Blocked),
-        (Self::Executing, Self::Verifying),
-        (Self::Executing, Self::Completed),
-        (Self::Executing, Self::Failed),
-        (Self::Executing, Self::TimedOut),
-        (Self::Executing, Self::Skipped),
-        (Self::Executing, Self::Cancelled),
-        (Self::AwaitingApproval, Self::Executing),
-        (Self::AwaitingApproval, Self::Blocked),
-        (Self::AwaitingApproval, Self::Verifying),
-        (Self::AwaitingApproval, Self::Completed),
-        (Self::AwaitingApproval, Self::Failed),
-        (Self::AwaitingApproval, Self::TimedOut),
-        (Self::AwaitingApproval, Self::Cancelled),
-        (Self::Blocked, Self::Executing),
-        (Self::Blocked, Self::AwaitingApproval),
-        (Self::Blocked, Self::Verifying),
-        (Self::Blocked, Self::Completed),
-        (Self::Blocked, Self::Failed),
-        (Self::Blocked, Self::TimedOut),
-        (Self::Blocked, Self::Skipped),
-        (Self::Blocked, Self::Cancelled),
-        (Self::Verifying, Self::Completed),
-        (Self::Verifying, Self::Failed),
-        (Self::Verifying, Self::TimedOut),
-        (Self::Verifying, Self::Cancelled),
-    ];
-    const TERMINAL: &'static [Self] =
-        &[Self::Completed, Self::Failed, Self::TimedOut, Self::Skipped, Self::Cancelled];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Executing => "Executing",
-            Self::AwaitingApproval => "AwaitingApproval",
-            Self::Blocked => "Blocked",
-            Self::Verifying => "Verifying",
-            Self::Completed => "Completed",
-            Self::Failed => "Failed",
-            Self::TimedOut => "TimedOut",
-            Self::Skipped => "Skipped",
-            Self::Cancelled => "Cancelled",
-        }
+phases! {
+    /// Where a request is.
+    pub enum RemediationPhase {
+        Pending = "Pending" => [Executing, Completed, Blocked, Failed, TimedOut, Skipped, Cancelled],
+        Executing = "Executing" => [AwaitingApproval, Blocked, Verifying, Completed, Failed, TimedOut,
+            Skipped, Cancelled],
+        AwaitingApproval = "AwaitingApproval" => [Executing, Blocked, Verifying, Completed, Failed,
+            TimedOut, Cancelled],
+        Blocked = "Blocked" => [Executing, AwaitingApproval, Verifying, Completed, Failed, TimedOut,
+            Skipped, Cancelled],
+        Verifying = "Verifying" => [Completed, Failed, TimedOut, Cancelled],
+        Completed = "Completed" => [],
+        Failed = "Failed" => [],
+        TimedOut = "TimedOut" => [],
+        Skipped = "Skipped" => [],
+        Cancelled = "Cancelled" => [],
     }
+    // One that nothing holds up is executing when it is first written of; a dry run is over at once.
+    first: [Pending, Executing, Blocked, Completed, Failed, TimedOut, Skipped, Cancelled],
+    terminal: [Completed, Failed, TimedOut, Skipped, Cancelled],
 }
 
 /// Where the request is and what came of it.
@@ -468,6 +397,7 @@ fn default_approval() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

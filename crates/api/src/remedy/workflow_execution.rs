@@ -13,9 +13,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::meta::phase::phases;
 use crate::meta::reference::{NamedRef, ObjectRef};
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::WORKFLOW_GROUP, super::VERSION, "WorkflowExecution", "workflowexecutions", true);
@@ -145,39 +146,18 @@ pub fn run_name(execution: &str, execution_uid: &str) -> String {
     names::child(execution, &[execution_uid], 8, names::MAX_LABEL)
 }
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum WorkflowExecutionPhase {
-    Pending,
-    Running,
-    Completed,
-    Failed,
-    Skipped,
-}
-
-impl Phase for WorkflowExecutionPhase {
-    const ALL: &'static [Self] =
-        &[Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Skipped];
-    // One that nothing holds up is running when it is first written of.
-    const FIRST: &'static [Self] = &[Self::Pending, Self::Running, Self::Failed, Self::Skipped];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Running),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::Skipped),
-        (Self::Running, Self::Completed),
-        (Self::Running, Self::Failed),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Completed, Self::Failed, Self::Skipped];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Completed => "Completed",
-            Self::Failed => "Failed",
-            Self::Skipped => "Skipped",
-        }
+phases! {
+    /// Where a run is.
+    pub enum WorkflowExecutionPhase {
+        Pending = "Pending" => [Running, Failed, Skipped],
+        Running = "Running" => [Completed, Failed],
+        Completed = "Completed" => [],
+        Failed = "Failed" => [],
+        Skipped = "Skipped" => [],
     }
+    // One that nothing holds up is running when it is first written of.
+    first: [Pending, Running, Failed, Skipped],
+    terminal: [Completed, Failed, Skipped],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -444,6 +424,7 @@ fn default_timeout() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn a_finished_run_never_runs_again_i2() {
