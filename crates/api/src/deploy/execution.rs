@@ -12,6 +12,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
 use super::{LastError, Timeout, TransitionTimes};
@@ -33,6 +34,7 @@ pub const MAX_EXPORT_BYTES: usize = 900 * 1024;
 pub const MAX_ITEMS: usize = 10_000;
 
 /// The DeployItems of an Installation and their dependencies. Made by the Installation's controller.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "landscaper.gardener.cloud",
@@ -59,7 +61,6 @@ pub const MAX_ITEMS: usize = 10_000;
 )]))]
 pub struct ExecutionSpec {
     /// The context it runs in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub context: Option<String>,
     /// The items.
@@ -70,12 +71,12 @@ pub struct ExecutionSpec {
     )]
     pub deploy_items: Vec<DeployItemTemplate>,
     /// The items as base64 of the gzip of their JSON list, where they are too large to be written plainly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1_572_864))]
     pub deploy_items_compressed: Option<String>,
 }
 
 /// One item: what its DeployItem will be, and what must be there before.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeployItemTemplate {
@@ -87,7 +88,6 @@ pub struct DeployItemTemplate {
     #[schemars(length(min = 1, max = 253))]
     pub type_: String,
     /// Where it is deployed to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NamedRef>,
     /// Labels of the DeployItem.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -106,13 +106,11 @@ pub struct DeployItemTemplate {
     #[schemars(length(max = 10_000), inner(length(min = 1, max = 253)))]
     pub depends_on: Vec<String>,
     /// How long it may take; `none` is without limit, 10m when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
     /// Whether a job passes it by when nothing changed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub update_on_change_only: bool,
     /// How often it is tried again within a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub retries: Option<i32>,
 }
@@ -135,44 +133,37 @@ phases! {
 }
 
 /// Where the job is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecutionStatus {
     /// Where the job is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<ExecutionPhase>,
     /// The job that runs, or ran last.
-    #[serde(rename = "jobID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobID")]
     #[schemars(length(max = 128))]
     pub job_id: Option<String>,
     /// The job that ended last: a job runs while this differs from `jobID`.
-    #[serde(rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobIDFinished")]
     #[schemars(length(max = 128))]
     pub job_id_finished: Option<String>,
     /// The Secret with what all items exported.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub export_ref: Option<NamedRef>,
     /// What went wrong last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// What the last Init wrote; never the items' names.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deploy_item_cache: Option<DeployItemCache>,
     /// How the items fare.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemCounts>,
     /// When the phase last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_transition_time: Option<Time>,
     /// When the job passed its stations.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub transition_times: Option<TransitionTimes>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::list_schema")]
     pub conditions: Vec<Condition>,
     /// The metadata.generation that the last job was about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ids of ledger entries that are not stored yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::meta::phase::phases;
 use crate::meta::{Condition, Gate, Kind, condition, names, schema};
@@ -133,49 +134,39 @@ phases! {
 }
 
 /// Where the run is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the run is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<WorkflowPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// What it works on, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// The check run on GitHub. 0 is none yet.
-    #[serde(rename = "checkRunID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "checkRunID")]
     pub check_run_id: Option<i64>,
     /// What the check run is called.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub check_run_name: Option<String>,
     /// What GitHub was last told, as `in_progress` or `completed/failure`, so that nothing is sent twice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub check_run_reported: Option<String>,
     /// When the Job started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the run was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// The Job that was made: one that vanished is told from one never made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_ref: Option<JobRef>,
     /// When a container that cannot start makes the run fail.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline: Option<Time>,
     /// `JobStatus`, `TemplateFound`, `TargetLocked`, `Frozen`, `AuditRecorded`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

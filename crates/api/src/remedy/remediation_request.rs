@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::actions::{self, Action, ActionParameters};
 use super::kubernetes_execution::ActionCondition;
@@ -33,6 +34,7 @@ pub const NOT_STARTED: &str = "NotStarted";
 pub const MAX_STEPS: usize = 32;
 
 /// Something is wrong with a target, and these steps shall mend it.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "remediation.kubernaut.ai",
@@ -60,12 +62,10 @@ pub struct RemediationRequestSpec {
     /// What is to be mended.
     pub target_resource: TargetResource,
     /// What told of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
     /// What is to be done.
     pub plan: Plan,
     /// The user who asks; must be the one who creates the object. Handed down to the steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
     /// What happens to finished steps when a later one fails.
@@ -83,6 +83,7 @@ pub struct RemediationRequestSpec {
 }
 
 /// A Kubernetes object, as manifests name it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetResource {
@@ -93,11 +94,9 @@ pub struct TargetResource {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Its namespace; none for a cluster-scoped kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
     /// Its API version, as `apps/v1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub api_version: Option<String>,
 }
@@ -285,25 +284,21 @@ phases! {
 }
 
 /// Where the request is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemediationRequestStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the request is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub overall_phase: Option<RemediationPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// What it is about, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// How the steps fare, in the order of the plan.
@@ -311,27 +306,21 @@ pub struct RemediationRequestStatus {
     #[schemars(length(max = 32))]
     pub steps: Vec<StepStatus>,
     /// What it is blocked by, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub block_reason: Option<String>,
     /// When it is tried again at the latest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_until: Option<Time>,
     /// How it ended, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub outcome: Option<String>,
     /// Whether a person must look.
     #[serde(skip_serializing_if = "is_false")]
     pub requires_manual_review: bool,
     /// When it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When it is given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -344,6 +333,7 @@ pub struct RemediationRequestStatus {
 }
 
 /// How one step fares.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StepStatus {
@@ -351,7 +341,6 @@ pub struct StepStatus {
     #[schemars(length(max = 63))]
     pub name: String,
     /// The object it led to, in the current attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub child_ref: Option<ObjectRef>,
     /// That object's phase; `NotStarted` before there is one.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -365,16 +354,12 @@ pub struct StepStatus {
     #[schemars(range(min = 0))]
     pub attempt: i32,
     /// When it was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it is given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
     /// The object that takes it back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_ref: Option<ObjectRef>,
 }
 
