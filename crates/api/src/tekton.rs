@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use crate::meta::{Duration, Kind};
 
@@ -50,6 +51,7 @@ pub mod labels {
 }
 
 /// A run of a pipeline.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "tekton.dev",
@@ -63,18 +65,13 @@ pub mod labels {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineRunSpec {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_ref: Option<PipelineRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_spec: Option<PipelineSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
     /// One of `cancel`, to end the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run_template: Option<TaskRunTemplate>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<WorkspaceBinding>,
@@ -96,38 +93,33 @@ impl Param {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finally: Option<Duration>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRunTemplate {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<Map<String, Value>>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<RunCondition>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finally_start_time: Option<Time>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub child_references: Vec<ChildReference>,
@@ -135,13 +127,13 @@ pub struct PipelineRunStatus {
     pub skipped_tasks: Vec<SkippedTask>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<Param>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_spec: Option<PipelineSpec>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 /// A condition as Tekton writes it: only type and status are sure to be there.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunCondition {
@@ -152,9 +144,7 @@ pub struct RunCondition {
     pub reason: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
 }
 
@@ -183,6 +173,7 @@ pub struct SkippedTask {
 }
 
 /// A run of one task.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "tekton.dev",
@@ -196,48 +187,37 @@ pub struct SkippedTask {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRunSpec {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_ref: Option<TaskRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_spec: Option<TaskSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<WorkspaceBinding>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// Why it was cancelled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<Map<String, Value>>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<RunCondition>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepState>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<TaskRunResult>,
     /// The task as it was found when the run started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_spec: Option<TaskSpec>,
     /// The attempts before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -257,6 +237,7 @@ pub struct TaskRunResult {
 }
 
 /// Where a step is: waiting, running or terminated, as containers are.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StepState {
@@ -264,11 +245,8 @@ pub struct StepState {
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub container: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminated: Option<Terminated>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Map<String, Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Map<String, Value>>,
     /// `Completed`, `Error`, `OOMKilled`, `TaskRunTimeout`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -277,6 +255,7 @@ pub struct StepState {
     pub rest: Map<String, Value>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminated {
@@ -286,9 +265,7 @@ pub struct Terminated {
     pub reason: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,

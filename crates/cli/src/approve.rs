@@ -1,7 +1,6 @@
 //! `pawl approve` and `pawl reject`: one person's word on an action, after a look at what it would do.
 
 use std::io::{BufRead, IsTerminal as _};
-use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use kube::ResourceExt as _;
@@ -31,20 +30,16 @@ pub(crate) struct Args {
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
-    /// The namespace.
-    #[arg(long, short, default_value = "default")]
-    namespace: String,
-    /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    scope: cluster::Scope,
 }
 
 pub(crate) async fn run(args: &Args, decision: Decision, say: &mut dyn Say) -> anyhow::Result<()> {
     let name = named(&args.what)?;
-    let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
+    let client = args.scope.client().await?;
     let me = locks::myself(&client).await?;
-    let api: Api<KubernetesExecution> = Api::namespaced(client.clone(), &args.namespace);
-    let execution = api.get(name).await.with_context(|| format!("read KubernetesExecution {name}"))?;
+    let api: Api<KubernetesExecution> = Api::namespaced(client.clone(), &args.scope.namespace);
+    let execution = cluster::get(&api, name).await?;
     let digest = awaited(name, &execution)?;
     for line in shown(name, &execution) {
         say.line(&printable(&line));
@@ -53,7 +48,8 @@ pub(crate) async fn run(args: &Args, decision: Decision, say: &mut dyn Say) -> a
         bail!("nothing was said");
     }
     let approval = word(&execution, &digest, decision, &me, args.reason.trim());
-    let created = Api::namespaced(client, &args.namespace).create(&PostParams::default(), &approval).await;
+    let created =
+        Api::namespaced(client, &args.scope.namespace).create(&PostParams::default(), &approval).await;
     match created {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => bail!("you said so before"),
@@ -67,7 +63,11 @@ pub(crate) async fn run(args: &Args, decision: Decision, say: &mut dyn Say) -> a
         (Decision::Approve, None) => format!("ke/{name} is approved by {username}"),
         (Decision::Reject, _) => format!("ke/{name} is rejected by {username}"),
     });
-    say.line(&format!("what comes of it: pawl explain -n {} {}", args.namespace, whole(name, &execution)));
+    say.line(&format!(
+        "what comes of it: pawl explain -n {} {}",
+        args.scope.namespace,
+        whole(name, &execution)
+    ));
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use kube::{Resource, ResourceExt as _};
 use pawl_api::git::{Branch, Repository, Workflow, WorkflowTemplate};
 use pawl_api::meta::{Kind, Target, names};
 use pawl_api::remedy::{KubernetesExecution, RemediationRequest, WorkflowExecution, annotations, labels};
@@ -16,10 +16,10 @@ use pawl_machines::object::Object;
 use pawl_machines::remedy::memory::Memory;
 use pawl_machines::story::Happened;
 use pawl_machines::{deploy, remedy};
-use serde::de::DeserializeOwned;
 
+use crate::cluster::{self, Namespaced};
 use crate::terminal::Say;
-use crate::{cluster, tree};
+use crate::tree;
 
 /// How many Events are told of each object: the newest.
 const EVENTS: usize = 20;
@@ -216,11 +216,8 @@ impl Asked<'_> {
         };
         all.retain(|event| whose(event).is_some());
         let when = |event: &Event| {
-            event
-                .event_time
-                .as_ref()
-                .map(|time| time.0)
-                .or_else(|| event.deprecated_last_timestamp.as_ref().map(|time| time.0))
+            let deprecated = || event.deprecated_last_timestamp.as_ref().map(|time| time.0);
+            event.event_time.as_ref().map(|time| time.0).or_else(deprecated)
         };
         all.sort_by_key(when);
         let newest = all.split_off(all.len().saturating_sub(EVENTS.saturating_mul(all_of.len())));
@@ -235,13 +232,7 @@ impl Asked<'_> {
             .collect())
     }
 
-    async fn get<K>(&self, name: &str) -> anyhow::Result<K>
-    where
-        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
+    async fn get<K: Namespaced>(&self, name: &str) -> anyhow::Result<K> {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.args.namespace);
         let found = api.get_opt(name).await.with_context(|| format!("read {} {name}", K::kind(&())))?;
         found.with_context(|| {
@@ -249,13 +240,7 @@ impl Asked<'_> {
         })
     }
 
-    async fn list<K>(&self) -> anyhow::Result<Vec<K>>
-    where
-        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
+    async fn list<K: Namespaced>(&self) -> anyhow::Result<Vec<K>> {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.args.namespace);
         let listed = api.list(&ListParams::default()).await;
         Ok(listed.with_context(|| format!("list {}", K::plural(&())))?.items)

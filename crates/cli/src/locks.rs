@@ -8,7 +8,6 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use pawl_api::meta::{Kind, Reason, Target, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 use pawl_api::remedy::annotations::MEMORY;
@@ -159,7 +158,7 @@ pub(crate) async fn clear_block(args: &ClearArgs, say: &mut dyn Say) -> anyhow::
     let (target, workflow) = match args.what.strip_prefix("wfe/") {
         Some(name) => {
             let api: Api<WorkflowExecution> = Api::namespaced(client.clone(), &args.namespace);
-            let found = api.get(name).await.with_context(|| format!("read WorkflowExecution {name}"))?;
+            let found = cluster::get(&api, name).await?;
             (found.spec.target_resource, Some(found.spec.workflow_ref.workflow_id))
         }
         None => (args.what.clone(), None),
@@ -257,9 +256,7 @@ fn tell(lease: &std::sync::Arc<Object>, waiting: &[(String, String)]) -> Option<
 async fn waiting(client: &kube::Client) -> anyhow::Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for kind in WAITING {
-        let names = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
-        let api: Api<DynamicObject> =
-            Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&names, &kind.plural));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &cluster::resource(&kind));
         match api.list(&ListParams::default()).await {
             Ok(listed) => all.extend(listed.items.iter().filter_map(|one| waits_for(&kind, one))),
             // A cluster without that door.

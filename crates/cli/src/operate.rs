@@ -1,7 +1,5 @@
 //! `pawl reconcile` and `pawl interrupt`: what a person asks of a tree, by the annotation that its machines look for.
 
-use std::path::PathBuf;
-
 use anyhow::{Context as _, bail};
 use http::Request;
 use pawl_api::deploy::{annotations, deploy_item, execution, installation, operations};
@@ -20,12 +18,8 @@ pub(crate) struct Args {
     /// Of what: inst/NAME, exec/NAME or di/NAME.
     #[arg(value_name = "KIND/NAME")]
     what: String,
-    /// The namespace.
-    #[arg(long, short, default_value = "default")]
-    namespace: String,
-    /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    scope: cluster::Scope,
 }
 
 /// What is asked.
@@ -37,8 +31,8 @@ pub(crate) enum Operation {
 
 pub(crate) async fn run(args: &Args, operation: Operation, say: &mut dyn Say) -> anyhow::Result<()> {
     let (kind, name) = tree::parse(&args.what)?;
-    let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
-    let found = tree::look(&client, &args.namespace, &kind, name).await?;
+    let client = args.scope.client().await?;
+    let found = tree::look(&client, &args.scope.namespace, &kind, name).await?;
     let told = allowed(&found.world, &found.object, operation)?;
     let word = match operation {
         Operation::Reconcile => operations::RECONCILE,
@@ -46,7 +40,7 @@ pub(crate) async fn run(args: &Args, operation: Operation, say: &mut dyn Say) ->
     };
     let patch =
         json!({"metadata": {"uid": found.object.uid(), "annotations": {annotations::OPERATION: word}}});
-    let request = Request::patch(kind.path(Some(&args.namespace), Some(name)))
+    let request = Request::patch(kind.path(Some(&args.scope.namespace), Some(name)))
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(serde_json::to_vec(&patch)?)?;
     let answered: Result<Value, _> = client.request(request).await;

@@ -1,6 +1,5 @@
 //! `pawl rollback` and `pawl finalize`: take an action back, or say that nobody will.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -28,21 +27,17 @@ pub(crate) struct Args {
     /// The execution: ke/NAME.
     #[arg(value_name = "ke/NAME")]
     what: String,
-    /// The namespace.
-    #[arg(long, short, default_value = "default")]
-    namespace: String,
-    /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    scope: cluster::Scope,
 }
 
 /// Makes the execution that takes another one back, and says what its gates say.
 pub(crate) async fn roll_back(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let name = named(&args.what)?;
-    let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
+    let client = args.scope.client().await?;
     let who = locks::who_am_i(&client).await?;
-    let api: Api<KubernetesExecution> = Api::namespaced(client, &args.namespace);
-    let first = api.get(name).await.with_context(|| format!("read KubernetesExecution {name}"))?;
+    let api: Api<KubernetesExecution> = Api::namespaced(client, &args.scope.namespace);
+    let first = cluster::get(&api, name).await?;
     let attempt = next_attempt(&api, &first).await?;
     let manifest = rollback::manifest(&first, Some(&who), attempt, serde_json::Map::new())?;
     let back: KubernetesExecution = serde_json::from_value(manifest)?;
@@ -78,7 +73,7 @@ async fn next_attempt(api: &Api<KubernetesExecution>, first: &KubernetesExecutio
 async fn settled(api: &Api<KubernetesExecution>, name: &str) -> anyhow::Result<String> {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
-        let status = api.get(name).await.with_context(|| format!("read KubernetesExecution {name}"))?.status;
+        let status = cluster::get(api, name).await?.status;
         let status = status.unwrap_or_default();
         let message = status.message.unwrap_or_default();
         match status.phase {
@@ -99,10 +94,10 @@ async fn settled(api: &Api<KubernetesExecution>, name: &str) -> anyhow::Result<S
 /// Says that no rollback will be wanted.
 pub(crate) async fn finalize(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let name = named(&args.what)?;
-    let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
+    let client = args.scope.client().await?;
     let who = locks::who_am_i(&client).await?;
-    let api: Api<KubernetesExecution> = Api::namespaced(client, &args.namespace);
-    let found = api.get(name).await.with_context(|| format!("read KubernetesExecution {name}"))?;
+    let api: Api<KubernetesExecution> = Api::namespaced(client, &args.scope.namespace);
+    let found = cluster::get(&api, name).await?;
     let phase = found.status.and_then(|status| status.phase);
     if phase != Some(KubernetesExecutionPhase::RollbackReady) {
         let phase = phase.map_or("not looked at yet", KubernetesExecutionPhase::as_str);

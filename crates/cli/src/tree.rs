@@ -1,6 +1,5 @@
 //! `pawl tree`: the objects below an Installation, an Execution or a DeployItem, and what each of them waits for.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -27,12 +26,8 @@ pub(crate) struct Args {
     /// As a drawing, or as JSON for other programs.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// The namespace.
-    #[arg(long, short, default_value = "default")]
-    namespace: String,
-    /// The cluster's kubeconfig; without it KUBECONFIG, then that of a `pawl up` in this folder, then the usual places.
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    scope: cluster::Scope,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -49,8 +44,8 @@ pub(crate) struct Found {
 
 pub(crate) async fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let (kind, name) = parse(&args.what)?;
-    let client = cluster::for_people(args.kubeconfig.as_deref()).await?;
-    let found = look(&client, &args.namespace, &kind, name).await?;
+    let client = args.scope.client().await?;
+    let found = look(&client, &args.scope.namespace, &kind, name).await?;
     let node = tree::of(&found.world, &found.object);
     match args.output {
         Output::Text => tree::draw(&node).lines().for_each(|line| say.line(&printable(line))),

@@ -18,6 +18,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::watch;
 
+use crate::worker::remove_dir;
+
 /// A part that reaches this is full: a kubelet's default, big enough for `tail`, small enough to scan.
 pub const MAX_PART_BYTES: u64 = 10 << 20;
 /// So many parts of a run are kept: with the size above, at most 50 MiB per run, a kubelet's default.
@@ -164,10 +166,7 @@ impl Logs {
     pub(crate) fn remove(&self, pod_uid: &str) -> io::Result<()> {
         let pod = self.directory.join(pod_uid);
         lock(&self.between_runs).retain(|container| !container.starts_with(&pod));
-        match fs::remove_dir_all(self.directory.join(pod_uid)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_dir(&pod)
     }
 
     fn container(&self, pod_uid: &str, container: &str) -> PathBuf {

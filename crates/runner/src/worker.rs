@@ -168,16 +168,14 @@ impl Worker {
             self.observe().await;
             let next = self.life.next(self.shared.now());
             self.carry_out(&next.steps).await;
-            if !next.finished && next.steps.iter().any(|step| matches!(step, Step::Start(_))) {
-                // A start may have failed at once, or let the next container begin.
-                self.write_status().await;
-                continue;
-            }
             self.write_status().await;
             if next.finished {
                 break;
             }
-            self.sleep(next.wake).await;
+            // A start may have failed at once, or let the next container begin.
+            if !next.steps.iter().any(|step| matches!(step, Step::Start(_))) {
+                self.sleep(next.wake).await;
+            }
         }
         self.clean_up().await;
         if !*self.shutdown.borrow() {

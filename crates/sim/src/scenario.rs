@@ -51,7 +51,72 @@ const RACES: [&str; 10] = [
     "action-secret",
 ];
 
+/// A builder: `Scenario::new("job", "three completions").machines(…).script(…).ends_with(…)`, and what is unusual about it.
 impl Scenario {
+    /// A scenario with Pawl's own kinds in which replicas stall, nothing happens and everything is right.
+    pub fn new(name: &'static str, about: &'static str) -> Self {
+        Self {
+            name,
+            about,
+            own_kinds: true,
+            timed: false,
+            stalls: true,
+            alone: false,
+            github: None,
+            machines: |_| Vec::new(),
+            script: Vec::new,
+            ends_with: |_| Ok(()),
+        }
+    }
+
+    #[must_use]
+    pub fn machines(mut self, machines: fn(Guards) -> Vec<AnyMachine>) -> Self {
+        self.machines = machines;
+        self
+    }
+
+    #[must_use]
+    pub fn script(mut self, script: fn() -> Vec<Deed>) -> Self {
+        self.script = script;
+        self
+    }
+
+    #[must_use]
+    pub fn ends_with(mut self, check: fn(&Ground) -> Result<(), String>) -> Self {
+        self.ends_with = check;
+        self
+    }
+
+    #[must_use]
+    pub fn on_github(mut self, prepare: fn(&Hub)) -> Self {
+        self.github = Some(prepare);
+        self
+    }
+
+    #[must_use]
+    pub fn without_own_kinds(mut self) -> Self {
+        self.own_kinds = false;
+        self
+    }
+
+    #[must_use]
+    pub fn timed(mut self) -> Self {
+        self.timed = true;
+        self
+    }
+
+    #[must_use]
+    pub fn without_stalls(mut self) -> Self {
+        self.stalls = false;
+        self
+    }
+
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
     /// Whether a run with these faults must end as the plain one does. On GitHub the time is part of a commit's hash, and
     /// a webhook that is late changes what a sync finds: what holds there is asked by oracles of its own.
     pub fn is_comparable(&self, faults: &[Injection]) -> bool {
@@ -99,42 +164,46 @@ impl std::fmt::Debug for Deed {
 }
 
 impl Deed {
-    /// Creates an object.
+    /// Creates an object, in the namespace `default` unless the manifest names another.
     pub fn create(kind: Kind, manifest: Value) -> Self {
         Self::create_from(kind, move |_| manifest.clone())
     }
 
+    /// Creates an object of which only the name and the spec matter.
+    #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
+    pub fn create_with_spec(kind: Kind, name: &str, spec: Value) -> Self {
+        Self::create(kind, json!({"metadata": {"name": name}, "spec": spec}))
+    }
+
     /// Creates an object that depends on what is there.
     pub fn create_from(kind: Kind, manifest: impl Fn(&Ground) -> Value + 'static) -> Self {
-        Self::always(move |ground| {
+        Self::send(move |ground| {
             let mut manifest = manifest(ground);
             if let Some(fields) = manifest.as_object_mut() {
                 fields.insert("apiVersion".to_owned(), kind.api_version().into());
                 fields.insert("kind".to_owned(), kind.kind.as_ref().into());
+            }
+            if let Some(Value::Object(metadata)) = manifest.get_mut("metadata").filter(|_| kind.namespaced) {
+                metadata.entry("namespace").or_insert_with(|| "default".into());
             }
             let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str);
             request(Method::POST, &kind.path(namespace, None), "application/json", &manifest)
         })
     }
 
+    /// Deletes an object, in the background.
+    pub fn delete(kind: Kind, name: &'static str) -> Self {
+        Self::delete_with_policy(kind, name, "Background")
+    }
+
     /// Deletes an object with a propagation policy.
-    pub fn delete(
-        kind: Kind,
-        namespace: Option<&'static str>,
-        name: &'static str,
-        policy: &'static str,
-    ) -> Self {
-        Self::always(move |_| {
-            let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
-            request(Method::DELETE, &kind.path(namespace, Some(name)), "application/json", &body)
-        })
+    pub fn delete_with_policy(kind: Kind, name: &'static str, policy: &'static str) -> Self {
+        Self::send(move |_| deletion(&kind.path(Some("default"), Some(name)), policy))
     }
 
     /// Merge-patches an object.
-    pub fn patch(kind: Kind, namespace: Option<&'static str>, name: &'static str, patch: Value) -> Self {
-        Self::always(move |_| {
-            request(Method::PATCH, &kind.path(namespace, Some(name)), "application/merge-patch+json", &patch)
-        })
+    pub fn patch(kind: Kind, name: &'static str, patch: Value) -> Self {
+        Self::send(move |_| merge_patch(&kind.path(Some("default"), Some(name)), &patch))
     }
 
     /// The same in another namespace than the default one.
@@ -156,7 +225,8 @@ impl Deed {
         Self { act: Act::Ask(Box::new(moved)), ..self }
     }
 
-    fn always(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
+    /// Sends a request that depends on what is there.
+    pub fn send(request: impl Fn(&Ground) -> Request<Vec<u8>> + 'static) -> Self {
         Self { when: Box::new(|_| true), act: Act::Ask(Box::new(request)) }
     }
 
@@ -197,10 +267,18 @@ impl Deed {
     }
 }
 
+/// A deletion of the object at this path, with a propagation policy.
+pub fn deletion(path: &str, policy: &str) -> Request<Vec<u8>> {
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+    request(Method::DELETE, path, "application/json", &body)
+}
+
+/// A merge patch of the object at this path.
+pub fn merge_patch(path: &str, patch: &Value) -> Request<Vec<u8>> {
+    request(Method::PATCH, path, "application/merge-patch+json", patch)
+}
+
 /// Whether the phase of an object is this.
 pub fn phase_is(kind: Kind, name: &'static str, phase: &'static str) -> impl Fn(&Ground) -> bool {
-    move |ground| {
-        let object = ground.get(&kind, "default", name);
-        object.is_some_and(|object| object.status().get("phase").and_then(Value::as_str) == Some(phase))
-    }
+    move |ground| crate::scenarios::expect::phase(ground, &kind, name, phase).is_ok()
 }

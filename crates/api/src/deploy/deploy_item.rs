@@ -11,11 +11,13 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{LastError, Timeout, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::NamedRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "DeployItem", "deployitems", true);
 
@@ -78,120 +80,65 @@ pub fn name(execution: &str, execution_uid: &str, item: &str) -> String {
     names::child(&format!("{execution}-{item}"), &[execution_uid, item], 8, names::MAX_LABEL)
 }
 
-/// Where an item is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum DeployItemPhase {
-    Init,
-    Progressing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for DeployItemPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::Progressing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] =
-        &[Self::Init, Self::Progressing, Self::Failed, Self::InitDelete, Self::Deleting, Self::DeleteFailed];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::Progressing),
-        (Self::Init, Self::Succeeded),
-        (Self::Init, Self::Failed),
-        (Self::Progressing, Self::Succeeded),
-        (Self::Progressing, Self::Failed),
+phases! {
+    /// Where an item is in its job.
+    pub enum DeployItemPhase {
+        Init = "Init" => [Progressing, Succeeded, Failed],
+        Progressing = "Progressing" => [Succeeded, Failed],
         // The next job. A deployer that does nothing (`updateOnChangeOnly`) or nobody at all (pickup timeout,
         // interrupt) ends it from where it was.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::Progressing),
-        (Self::Succeeded, Self::Failed),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Succeeded, Self::Deleting),
-        (Self::Succeeded, Self::DeleteFailed),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::Progressing),
-        (Self::Failed, Self::InitDelete),
-        (Self::Failed, Self::Deleting),
-        (Self::Failed, Self::DeleteFailed),
-        (Self::InitDelete, Self::Deleting),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-        (Self::DeleteFailed, Self::Deleting),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::Progressing => "Progressing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, Progressing, Failed, InitDelete, Deleting, DeleteFailed],
+        Failed = "Failed" => [Init, Progressing, InitDelete, Deleting, DeleteFailed],
+        InitDelete = "InitDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete, Deleting],
     }
+    first: [Init, Progressing, Failed, InitDelete, Deleting, DeleteFailed],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it. Written by the Execution's controller (the job's ID) and by the deployer.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeployItemStatus {
     /// Where the job is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<DeployItemPhase>,
     /// The job that runs, or ran last.
-    #[serde(rename = "jobID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobID")]
     #[schemars(length(max = 128))]
     pub job_id: Option<String>,
     /// When the job's ID was written.
-    #[serde(rename = "jobIDGenerationTime", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobIDGenerationTime")]
     pub job_id_generation_time: Option<Time>,
     /// The job that ended last: a job runs while this differs from `jobID`.
-    #[serde(rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobIDFinished")]
     #[schemars(length(max = 128))]
     pub job_id_finished: Option<String>,
     /// The metadata.generation that the last job was about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When a deployer picked the job up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_time: Option<Time>,
     /// Who picked it up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deployer: Option<DeployerInformation>,
     /// What the deployer keeps for itself.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "schema::any_object")]
     pub provider_status: Map<String, Value>,
     /// The Secret with what the item exports, under the key `config`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub export_ref: Option<NamedRef>,
     /// What went wrong last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// What went wrong first in this job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<LastError>,
     /// The last errors of this job, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub last_errors: Vec<LastError>,
     /// How often it was tried again in this job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub retries: Option<i32>,
     /// What it works on, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// What is known about it: `TargetLocked`, `Frozen` and the deployer's own.
@@ -203,7 +150,6 @@ pub struct DeployItemStatus {
     #[schemars(length(max = 16))]
     pub gates: Vec<Gate>,
     /// When the job passed its stations.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub transition_times: Option<TransitionTimes>,
     /// Ids of ledger entries that are not stored yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -229,6 +175,7 @@ pub struct DeployerInformation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

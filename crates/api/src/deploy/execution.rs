@@ -12,12 +12,14 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
 use super::{LastError, Timeout, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::NamedRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Kind, condition, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Execution", "executions", true);
 
@@ -32,6 +34,7 @@ pub const MAX_EXPORT_BYTES: usize = 900 * 1024;
 pub const MAX_ITEMS: usize = 10_000;
 
 /// The DeployItems of an Installation and their dependencies. Made by the Installation's controller.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "landscaper.gardener.cloud",
@@ -58,7 +61,6 @@ pub const MAX_ITEMS: usize = 10_000;
 )]))]
 pub struct ExecutionSpec {
     /// The context it runs in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub context: Option<String>,
     /// The items.
@@ -69,12 +71,12 @@ pub struct ExecutionSpec {
     )]
     pub deploy_items: Vec<DeployItemTemplate>,
     /// The items as base64 of the gzip of their JSON list, where they are too large to be written plainly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1_572_864))]
     pub deploy_items_compressed: Option<String>,
 }
 
 /// One item: what its DeployItem will be, and what must be there before.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeployItemTemplate {
@@ -86,7 +88,6 @@ pub struct DeployItemTemplate {
     #[schemars(length(min = 1, max = 253))]
     pub type_: String,
     /// Where it is deployed to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NamedRef>,
     /// Labels of the DeployItem.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -105,114 +106,64 @@ pub struct DeployItemTemplate {
     #[schemars(length(max = 10_000), inner(length(min = 1, max = 253)))]
     pub depends_on: Vec<String>,
     /// How long it may take; `none` is without limit, 10m when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
     /// Whether a job passes it by when nothing changed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub update_on_change_only: bool,
     /// How often it is tried again within a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub retries: Option<i32>,
 }
 
-/// Where an Execution is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum ExecutionPhase {
-    Init,
-    Progressing,
-    Completing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for ExecutionPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::Progressing,
-        Self::Completing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Init, Self::InitDelete];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::Progressing),
-        (Self::Init, Self::Failed),
-        (Self::Progressing, Self::Completing),
-        (Self::Progressing, Self::Failed),
-        (Self::Completing, Self::Succeeded),
-        (Self::Completing, Self::Failed),
+phases! {
+    /// Where an Execution is in its job.
+    pub enum ExecutionPhase {
+        Init = "Init" => [Progressing, Failed],
+        Progressing = "Progressing" => [Completing, Failed],
+        Completing = "Completing" => [Succeeded, Failed],
         // The next job.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::InitDelete),
-        (Self::InitDelete, Self::Deleting),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::Progressing => "Progressing",
-            Self::Completing => "Completing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, InitDelete],
+        Failed = "Failed" => [Init, InitDelete],
+        InitDelete = "InitDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete],
     }
+    first: [Init, InitDelete],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecutionStatus {
     /// Where the job is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<ExecutionPhase>,
     /// The job that runs, or ran last.
-    #[serde(rename = "jobID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobID")]
     #[schemars(length(max = 128))]
     pub job_id: Option<String>,
     /// The job that ended last: a job runs while this differs from `jobID`.
-    #[serde(rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobIDFinished")]
     #[schemars(length(max = 128))]
     pub job_id_finished: Option<String>,
     /// The Secret with what all items exported.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub export_ref: Option<NamedRef>,
     /// What went wrong last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// What the last Init wrote; never the items' names.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deploy_item_cache: Option<DeployItemCache>,
     /// How the items fare.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemCounts>,
     /// When the phase last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_transition_time: Option<Time>,
     /// When the job passed its stations.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub transition_times: Option<TransitionTimes>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::list_schema")]
     pub conditions: Vec<Condition>,
     /// The metadata.generation that the last job was about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ids of ledger entries that are not stored yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -262,6 +213,7 @@ pub struct ItemCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

@@ -12,10 +12,12 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{LastError, TransitionTimes};
+use crate::meta::phase::phases;
 use crate::meta::reference::{KeyRef, NamedRef};
-use crate::meta::{Condition, Duration, Kind, Phase, condition, schema};
+use crate::meta::{Condition, Duration, Kind, condition, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Installation", "installations", true);
 
@@ -144,6 +146,7 @@ impl Imports {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::rule(
@@ -155,17 +158,15 @@ pub struct DataImport {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The name of a DataObject, or of what a sibling exports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub data_ref: Option<String>,
     /// A key of a Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<KeyRef>,
     /// A key of a ConfigMap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<KeyRef>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::rule(
@@ -177,11 +178,9 @@ pub struct TargetImport {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The name of a Target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub target: Option<String>,
     /// The names of several Targets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     pub targets: Option<Vec<String>>,
 }
@@ -227,136 +226,77 @@ pub struct TargetExport {
     pub target: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AutomaticReconcile {
     /// After a job that succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub succeeded_reconcile: Option<SucceededReconcile>,
     /// After a job that failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_reconcile: Option<FailedReconcile>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SucceededReconcile {
     /// How long after the last job the next one starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Duration>,
     /// When the next job starts, as five fields of cron.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub cron_spec: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailedReconcile {
     /// How often it is tried again; without end when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
     pub number_of_reconciles: Option<i32>,
     /// How long after the last job the next one starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Duration>,
     /// When the next job starts, as five fields of cron.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub cron_spec: Option<String>,
 }
 
-/// Where an Installation is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum InstallationPhase {
-    Init,
-    CleanupOrphaned,
-    ObjectsCreated,
-    Progressing,
-    Completing,
-    Succeeded,
-    Failed,
-    InitDelete,
-    TriggerDelete,
-    Deleting,
-    DeleteFailed,
-}
-
-impl Phase for InstallationPhase {
-    const ALL: &'static [Self] = &[
-        Self::Init,
-        Self::CleanupOrphaned,
-        Self::ObjectsCreated,
-        Self::Progressing,
-        Self::Completing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::InitDelete,
-        Self::TriggerDelete,
-        Self::Deleting,
-        Self::DeleteFailed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Init, Self::InitDelete];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Init, Self::CleanupOrphaned),
-        (Self::Init, Self::ObjectsCreated),
-        (Self::Init, Self::Failed),
-        (Self::CleanupOrphaned, Self::ObjectsCreated),
-        (Self::CleanupOrphaned, Self::Failed),
-        (Self::ObjectsCreated, Self::Progressing),
-        (Self::ObjectsCreated, Self::Failed),
-        (Self::Progressing, Self::Completing),
-        (Self::Progressing, Self::Failed),
-        (Self::Completing, Self::Succeeded),
-        (Self::Completing, Self::Failed),
+phases! {
+    /// Where an Installation is in its job.
+    pub enum InstallationPhase {
+        Init = "Init" => [CleanupOrphaned, ObjectsCreated, Failed],
+        CleanupOrphaned = "CleanupOrphaned" => [ObjectsCreated, Failed],
+        ObjectsCreated = "ObjectsCreated" => [Progressing, Failed],
+        Progressing = "Progressing" => [Completing, Failed],
+        Completing = "Completing" => [Succeeded, Failed],
         // The next job.
-        (Self::Succeeded, Self::Init),
-        (Self::Succeeded, Self::InitDelete),
-        (Self::Failed, Self::Init),
-        (Self::Failed, Self::InitDelete),
-        (Self::InitDelete, Self::TriggerDelete),
-        (Self::InitDelete, Self::DeleteFailed),
-        (Self::TriggerDelete, Self::Deleting),
-        (Self::TriggerDelete, Self::DeleteFailed),
-        (Self::Deleting, Self::DeleteFailed),
-        (Self::DeleteFailed, Self::InitDelete),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::DeleteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "Init",
-            Self::CleanupOrphaned => "CleanupOrphaned",
-            Self::ObjectsCreated => "ObjectsCreated",
-            Self::Progressing => "Progressing",
-            Self::Completing => "Completing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::InitDelete => "InitDelete",
-            Self::TriggerDelete => "TriggerDelete",
-            Self::Deleting => "Deleting",
-            Self::DeleteFailed => "DeleteFailed",
-        }
+        Succeeded = "Succeeded" => [Init, InitDelete],
+        Failed = "Failed" => [Init, InitDelete],
+        InitDelete = "InitDelete" => [TriggerDelete, DeleteFailed],
+        TriggerDelete = "TriggerDelete" => [Deleting, DeleteFailed],
+        Deleting = "Deleting" => [DeleteFailed],
+        DeleteFailed = "DeleteFailed" => [InitDelete],
     }
+    first: [Init, InitDelete],
+    terminal: [Succeeded, Failed, DeleteFailed],
 }
 
 /// Where the job is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstallationStatus {
     /// Where the job is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<InstallationPhase>,
     /// The job that runs, or ran last.
-    #[serde(rename = "jobID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobID")]
     #[schemars(length(max = 128))]
     pub job_id: Option<String>,
     /// The job that ended last: a job runs while this differs from `jobID`.
-    #[serde(rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobIDFinished")]
     #[schemars(length(max = 128))]
     pub job_id_finished: Option<String>,
     /// The Execution it renders to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_ref: Option<NamedRef>,
     /// The sub-Installations that its blueprint had in the last job that got as far as making them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -367,19 +307,14 @@ pub struct InstallationStatus {
     #[schemars(schema_with = "condition::list_schema")]
     pub conditions: Vec<Condition>,
     /// What went wrong last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// The metadata.generation that the last job was about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When the phase last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_transition_time: Option<Time>,
     /// When the job passed its stations.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub transition_times: Option<TransitionTimes>,
     /// How often the last failure was tried again by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub automatic_retries: Option<i32>,
     /// Ids of ledger entries that are not stored yet.

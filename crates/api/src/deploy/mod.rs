@@ -11,6 +11,7 @@ pub mod target;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_with::skip_serializing_none;
 
 pub use data_object::{DataObject, DataObjectContent};
 pub use deploy_item::{DeployItem, DeployItemPhase, DeployItemSpec, DeployItemStatus};
@@ -94,24 +95,22 @@ pub const PICKUP_TIMEOUT: Duration = Duration::from_mins(5);
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// When the current job passed its stations.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TransitionTimes {
     /// When the job ID arrived.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger_time: Option<Time>,
     /// When work on it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub init_time: Option<Time>,
     /// When nothing was left but waiting for others.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_time: Option<Time>,
     /// When it was finished.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_time: Option<Time>,
 }
 
 /// What went wrong.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastError {
@@ -125,10 +124,8 @@ pub struct LastError {
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// When this error first showed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
     /// When it last showed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
     /// Classes of errors it belongs to.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -3,6 +3,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::repository::AggregateCheck;
 use crate::meta::{Condition, Kind, condition, names, schema};
@@ -23,6 +24,7 @@ pub const MAX_CHECKS: usize = 8;
 pub const MAX_CHANGED_FILES: usize = 200;
 
 /// One ref of a repository, or one commit of its default branch. Made by the Repository's controller.
+#[skip_serializing_none]
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "terrakojo.io",
@@ -66,26 +68,21 @@ pub struct BranchSpec {
     #[schemars(regex(pattern = r"^[0-9a-f]{40}$"), length(max = 40))]
     pub sha: String,
     /// The open pull request of this ref. 0 is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub pr_number: Option<i64>,
     /// `owner/name` of the repository the ref is in, where that is a fork.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 201))]
     pub head_repository: Option<String>,
     /// The commit the pull request is compared with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[0-9a-f]{40}$"), length(max = 40))]
     pub base_sha: Option<String>,
     /// Whether the pull request is a draft.
     #[serde(default, skip_serializing_if = "schema::is_false")]
     pub draft: bool,
     /// Who wrote it: the login of the pull request's or commit's author.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub author: Option<String>,
     /// The place of a default-branch commit in their order, oldest first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub sequence: Option<i64>,
 }
@@ -121,11 +118,11 @@ pub fn workspace_claim_name(branch_uid: &str, template: &str) -> String {
 }
 
 /// What came of the current SHA.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BranchStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `WorkflowReady`, `WorkflowCreateFailed` and `Trusted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -140,11 +137,9 @@ pub struct BranchStatus {
     #[schemars(length(max = 200), inner(length(max = 4096)))]
     pub changed_files: Vec<String>,
     /// How many files changed in all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub changed_file_count: Option<i64>,
     /// The SHA that `evaluations` is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub evaluated_sha: Option<String>,
     /// What each template made of the changed files, and why.
@@ -152,21 +147,17 @@ pub struct BranchStatus {
     #[schemars(length(max = 500))]
     pub evaluations: Vec<Evaluation>,
     /// The commit of a fork that a member allowed to run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<ForkApproval>,
     /// What became of the current SHA here; the `pawl` check combines it with that of other refs at the same SHA.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<BranchResult>,
     /// The `pawl` checks this Branch sees to, the current SHA's last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub checks: Vec<AggregateCheck>,
     /// The value of `pawl.dev/retest` that was answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub handled_retest: Option<String>,
     /// The value of `pawl.dev/cancel` that was answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub handled_cancel: Option<String>,
     /// Ids of ledger entries that are not stored yet.

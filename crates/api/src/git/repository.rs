@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::meta::schema::{self, is_false};
 use crate::meta::{Condition, Duration, Kind, condition};
@@ -164,11 +165,11 @@ pub enum BranchDiff {
 }
 
 /// What was seen of the repository.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RepositoryStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Ready`, `GitHubReachable` and `CheckRuns`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -178,43 +179,32 @@ pub struct RepositoryStatus {
     #[serde(skip_serializing_if = "is_false")]
     pub synced: bool,
     /// The newest commit of the default branch for which a Branch exists or existed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub last_default_branch_head_sha: Option<String>,
     /// The branch that `lastDefaultBranchHeadSha` is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub last_default_branch: Option<String>,
     /// The number the next default-branch commit gets.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub next_sequence: Option<i64>,
     /// The value of `terrakojo.io/sync-requested-at` that the last sync answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub handled_sync_request: Option<String>,
     /// The value of `terrakojo.io/rerun` that was answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub handled_rerun: Option<String>,
     /// When GitHub was last asked, as far as that led to something: a look that finds nothing new writes nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_sync_at: Option<Time>,
     /// When GitHub is asked again after it failed to answer, or while something stands in the way.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_sync_at: Option<Time>,
     /// What the aggregate check is called, where it is not `pawl`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub aggregate_check_name: Option<String>,
     /// What GitHub still allows, where it is getting short.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
     /// What is known of the webhook.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookStatus>,
     /// Comments up to here were read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub comment_cursor: Option<Time>,
     /// The comments of that very second that were read.
     #[serde(skip_serializing_if = "Vec::is_empty")]

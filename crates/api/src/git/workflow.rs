@@ -12,8 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::meta::{Condition, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::phase::phases;
+use crate::meta::{Condition, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Workflow", "workflows", true);
 
@@ -115,90 +117,56 @@ pub fn name(branch_uid: &str, sha: &str, template: &str, path: &str, attempt: i3
     names::child(template, &parts, 10, names::MAX_LABEL)
 }
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum WorkflowPhase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-    Cancelled,
-}
-
-impl Phase for WorkflowPhase {
-    const ALL: &'static [Self] =
-        &[Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
-    // After a crash the Job may be anywhere by the time the first status is written.
-    const FIRST: &'static [Self] = Self::ALL;
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Running),
+phases! {
+    /// Where a run is.
+    pub enum WorkflowPhase {
         // A Job can be over before it is seen running.
-        (Self::Pending, Self::Succeeded),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::Cancelled),
+        Pending = "Pending" => [Running, Succeeded, Failed, Cancelled],
         // A suspended Job is Pending again, and so is one between two pods of a retry.
-        (Self::Running, Self::Pending),
-        (Self::Running, Self::Succeeded),
-        (Self::Running, Self::Failed),
-        (Self::Running, Self::Cancelled),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Succeeded, Self::Failed, Self::Cancelled];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Cancelled => "Cancelled",
-        }
+        Running = "Running" => [Pending, Succeeded, Failed, Cancelled],
+        Succeeded = "Succeeded" => [],
+        Failed = "Failed" => [],
+        Cancelled = "Cancelled" => [],
     }
+    // After a crash the Job may be anywhere by the time the first status is written.
+    first: [Pending, Running, Succeeded, Failed, Cancelled],
+    terminal: [Succeeded, Failed, Cancelled],
 }
 
 /// Where the run is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the run is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<WorkflowPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// What it works on, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// The check run on GitHub. 0 is none yet.
-    #[serde(rename = "checkRunID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "checkRunID")]
     pub check_run_id: Option<i64>,
     /// What the check run is called.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub check_run_name: Option<String>,
     /// What GitHub was last told, as `in_progress` or `completed/failure`, so that nothing is sent twice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub check_run_reported: Option<String>,
     /// When the Job started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the run was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// The Job that was made: one that vanished is told from one never made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_ref: Option<JobRef>,
     /// When a container that cannot start makes the run fail.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline: Option<Time>,
     /// `JobStatus`, `TemplateFound`, `TargetLocked`, `Frozen`, `AuditRecorded`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -238,6 +206,7 @@ fn first_attempt() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_name_is_a_function_of_what_is_run_i1() {

@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// Ten years: longer than anything Pawl waits for, and far from where adding it to a time overflows.
 pub const MAX_SECS: u64 = 10 * 365 * 24 * 60 * 60;
 
 /// A length of time, never negative, at most ten years: longer ones count as that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr,
+)]
 pub struct Duration(std::time::Duration);
 
 /// Why a text is not a length of time.
@@ -101,18 +103,6 @@ impl fmt::Display for Duration {
             (secs, 0) => write!(f, "{secs}s"),
             (secs, nanos) => write!(f, "{secs}.{}s", format!("{nanos:09}").trim_end_matches('0')),
         }
-    }
-}
-
-impl Serialize for Duration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Duration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 

@@ -57,13 +57,7 @@ pub struct Gate {
 
 impl Gate {
     pub fn passed(gate: GateName, reason: impl Into<String>, looked_at: impl Into<String>) -> Self {
-        Self {
-            gate,
-            verdict: Verdict::Passed,
-            reason: text::head(reason, MAX_REASON_CHARS),
-            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
-            would_change: String::new(),
-        }
+        Self::new(gate, Verdict::Passed, reason, looked_at, "")
     }
 
     pub fn waiting(
@@ -72,13 +66,7 @@ impl Gate {
         looked_at: impl Into<String>,
         would_change: impl Into<String>,
     ) -> Self {
-        Self {
-            gate,
-            verdict: Verdict::Waiting,
-            reason: text::head(reason, MAX_REASON_CHARS),
-            looked_at: text::head(looked_at, MAX_WORDS_CHARS),
-            would_change: text::head(would_change, MAX_WORDS_CHARS),
-        }
+        Self::new(gate, Verdict::Waiting, reason, looked_at, would_change)
     }
 
     pub fn stopped(
@@ -87,9 +75,19 @@ impl Gate {
         looked_at: impl Into<String>,
         would_change: impl Into<String>,
     ) -> Self {
+        Self::new(gate, Verdict::Stopped, reason, looked_at, would_change)
+    }
+
+    fn new(
+        gate: GateName,
+        verdict: Verdict,
+        reason: impl Into<String>,
+        looked_at: impl Into<String>,
+        would_change: impl Into<String>,
+    ) -> Self {
         Self {
             gate,
-            verdict: Verdict::Stopped,
+            verdict,
             reason: text::head(reason, MAX_REASON_CHARS),
             looked_at: text::head(looked_at, MAX_WORDS_CHARS),
             would_change: text::head(would_change, MAX_WORDS_CHARS),

@@ -38,6 +38,33 @@ pub trait Phase: Copy + Eq + Ord + fmt::Debug + 'static {
     }
 }
 
+/// The phases of a kind as a table: each with its word in the status and the phases it may move to, in the order in which
+/// an object usually passes them.
+macro_rules! phases {
+    (
+        $(#[$doc:meta])*
+        pub enum $name:ident { $($phase:ident = $word:literal => [$($to:ident),*],)+ }
+        first: [$($first:ident),+],
+        terminal: [$($terminal:ident),+],
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum $name { $(#[serde(rename = $word)] $phase,)+ }
+
+        impl $crate::meta::Phase for $name {
+            const ALL: &'static [Self] = &[$(Self::$phase,)+];
+            const FIRST: &'static [Self] = &[$(Self::$first,)+];
+            const MOVES: &'static [(Self, Self)] = &[$($((Self::$phase, Self::$to),)*)+];
+            const TERMINAL: &'static [Self] = &[$(Self::$terminal,)+];
+
+            fn as_str(self) -> &'static str {
+                match self { $(Self::$phase => $word,)+ }
+            }
+        }
+    };
+}
+pub(crate) use phases;
+
 /// The same table as text, for those who see objects without their types.
 #[derive(Clone, Debug)]
 pub struct Table {

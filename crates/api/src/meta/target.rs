@@ -23,7 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use sha2::{Digest, Sha256};
 
 use super::{Kind, names};
@@ -37,7 +37,7 @@ const HASH_HEX: usize = 16;
 const DEFAULT_REF: &str = "default";
 
 /// What a unit acts on; always normalized.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub enum Target {
     Object(ObjectTarget),
     Git(GitTarget),
@@ -378,18 +378,6 @@ impl fmt::Display for GitRef {
             Self::Named(name) if name == DEFAULT_REF => write!(f, ":{name}"),
             Self::Named(name) => f.write_str(name),
         }
-    }
-}
-
-impl Serialize for Target {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Target {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 

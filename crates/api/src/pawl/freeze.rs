@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::meta::{Condition, Duration, Kind, condition, schema};
 
@@ -83,20 +84,17 @@ pub enum Door {
 }
 
 /// Whether it holds.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FreezeStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Whether it holds now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
     /// Until when, where it holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_until: Option<Time>,
     /// When it holds next, where it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_start: Option<Time>,
     /// `Valid`: the schedule can be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -5,11 +5,13 @@
 //! is may write it.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Holds an [`InOrder`] as JSON.
 pub const ANNOTATION: &str = "pawl.dev/run-in-order";
 
 /// What is done between two containers.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InOrder {
@@ -17,10 +19,8 @@ pub struct InOrder {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub go_on_after: Vec<String>,
     /// What a container leaves behind for others to read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// A volume, mounted read-only, into which `<container>/exitCode` is written when a container is over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<String>,
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::meta::Duration;
 use crate::meta::schema::{self, is_false};
@@ -225,6 +226,7 @@ pub struct PatchDeployment {
     pub patch: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::rule(
@@ -245,22 +247,19 @@ pub struct IncreaseResources {
     #[schemars(length(min = 1, max = 63))]
     pub container: String,
     /// What it shall request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Resources>,
     /// What it shall be limited to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Resources>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
     /// Processors, as `500m` or `2`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?m?$"))]
     pub cpu: Option<String>,
     /// Memory, as `512Mi` or `2Gi`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 32),
         regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ei|Pi|Ti|Gi|Mi|Ki|E|P|T|G|M|k)?$")
@@ -339,6 +338,7 @@ pub struct UncordonNode {
     pub node: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainNode {
@@ -346,7 +346,6 @@ pub struct DrainNode {
     #[schemars(length(min = 1, max = 253))]
     pub node: String,
     /// How long each pod may take to end; what the pod says when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 3600))]
     pub grace_period_seconds: Option<i64>,
     /// Whether pods may be evicted whose emptyDir volumes are lost with them.
@@ -356,7 +355,6 @@ pub struct DrainNode {
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// How long evictions may be refused before the action fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_timeout: Option<Duration>,
 }
 

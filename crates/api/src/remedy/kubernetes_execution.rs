@@ -11,11 +11,13 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::actions::{self, Action, ActionParameters};
+use crate::meta::phase::phases;
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::ACTION_GROUP, super::VERSION, "KubernetesExecution", "kubernetesexecutions", true);
@@ -151,61 +153,21 @@ pub fn undo_name(execution_uid: &str) -> String {
     names::subdomain(&format!("pawl-undo-{execution_uid}"))
 }
 
-/// Where an action is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KubernetesExecutionPhase {
-    Validating,
-    Validated,
-    WaitingApproval,
-    Executing,
-    RollbackReady,
-    Completed,
-    Failed,
-}
-
-impl Phase for KubernetesExecutionPhase {
-    const ALL: &'static [Self] = &[
-        Self::Validating,
-        Self::Validated,
-        Self::WaitingApproval,
-        Self::Executing,
-        Self::RollbackReady,
-        Self::Completed,
-        Self::Failed,
-    ];
-    const FIRST: &'static [Self] = &[Self::Validating, Self::Failed];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Validating, Self::Validated),
-        (Self::Validating, Self::Completed),
-        (Self::Validating, Self::Failed),
-        (Self::Validated, Self::WaitingApproval),
-        (Self::Validated, Self::Executing),
-        (Self::Validated, Self::Completed),
-        (Self::Validated, Self::Failed),
-        (Self::WaitingApproval, Self::Executing),
-        (Self::WaitingApproval, Self::Failed),
+phases! {
+    /// Where an action is.
+    pub enum KubernetesExecutionPhase {
+        Validating = "validating" => [Validated, Completed, Failed],
+        Validated = "validated" => [WaitingApproval, Executing, Completed, Failed],
+        WaitingApproval = "waiting_approval" => [Executing, Failed],
         // What was approved moved before anything was started.
-        (Self::Executing, Self::WaitingApproval),
-        (Self::Executing, Self::RollbackReady),
-        (Self::Executing, Self::Completed),
-        (Self::Executing, Self::Failed),
-        (Self::RollbackReady, Self::Completed),
-    ];
-    // The work is over at rollback_ready; what follows is only the end of the offer.
-    const TERMINAL: &'static [Self] = &[Self::RollbackReady, Self::Completed, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::Validated => "validated",
-            Self::WaitingApproval => "waiting_approval",
-            Self::Executing => "executing",
-            Self::RollbackReady => "rollback_ready",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-        }
+        Executing = "executing" => [WaitingApproval, RollbackReady, Completed, Failed],
+        RollbackReady = "rollback_ready" => [Completed],
+        Completed = "completed" => [],
+        Failed = "failed" => [],
     }
+    first: [Validating, Failed],
+    // The work is over at rollback_ready; what follows is only the end of the offer.
+    terminal: [RollbackReady, Completed, Failed],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -217,79 +179,60 @@ pub enum ActionOutcome {
 }
 
 /// Where the action is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesExecutionStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the action is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<KubernetesExecutionPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ActionOutcome>,
     /// What it works on, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// The digest of the spec as it was validated: another one fails the execution.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub spec_digest: Option<String>,
     /// What approvals must name: the spec, the policy, the target and the impact they were asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub approval_digest: Option<String>,
     /// The digest of the fields of the target that the action reads or writes, as they were last looked at before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub target_digest: Option<String>,
     /// What each step of the validation found.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_results: Option<ValidationResults>,
     /// When validation ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_time: Option<Time>,
     /// When waiting for approval ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_deadline: Option<Time>,
     /// When waiting for the target ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_deadline: Option<Time>,
     /// When the attempt is stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_deadline: Option<Time>,
     /// When waiting for postconditions ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub postcondition_deadline: Option<Time>,
     /// The attempt, from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub attempt: Option<i32>,
     /// The Job of the attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_ref: Option<ObjectRef>,
     /// What the execution did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_results: Option<ExecutionResults>,
     /// How it could be taken back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_information: Option<RollbackInformation>,
     /// The approvals seen, and whether they count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub approvals: Vec<CountedApproval>,
     /// When it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -306,23 +249,19 @@ pub struct KubernetesExecutionStatus {
 }
 
 /// What each step of the validation found. Steps not made yet are absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ValidationResults {
     /// The parameters are those of the action and within its limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter_validation: Option<bool>,
     /// The action's ServiceAccount may do all that the action needs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rbac_validation: Option<bool>,
     /// The target exists, is not protected and not managed by somebody else.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_exists: Option<bool>,
     /// What policy said.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_validation: Option<PolicyValidation>,
     /// What the dry run showed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run_results: Option<DryRunResults>,
     /// Whether the preconditions hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -334,6 +273,7 @@ pub struct ValidationResults {
     pub post_condition_results: Vec<ConditionResult>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyValidation {
@@ -341,7 +281,6 @@ pub struct PolicyValidation {
     #[schemars(length(max = 1024))]
     pub policy_name: String,
     /// The digest of what they said at the time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub policy_digest: Option<String>,
     /// Whether the action may be done.
@@ -355,11 +294,9 @@ pub struct PolicyValidation {
     #[schemars(length(max = 64), inner(length(max = 253)))]
     pub approver_groups: Vec<String>,
     /// How many must approve.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 64))]
     pub approver_count: Option<i32>,
     /// How risky policy thinks it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub risk: Option<String>,
     /// What policy objects to.
@@ -429,23 +366,20 @@ pub struct ConditionResult {
     pub evaluated_at: Option<Time>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecutionResults {
     /// Whether the change was made.
     pub success: bool,
     /// The Job that made it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub job_name: Option<String>,
     /// When it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
     /// How long it took.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub duration: Option<String>,
     /// What was changed.
@@ -491,20 +425,19 @@ pub struct AffectedResource {
     pub after: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollbackInformation {
     /// Whether it can be taken back.
     pub available: bool,
     /// The action that would.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_action: Option<Action>,
     /// Its parameters; those that may be secret are in the undo Secret instead.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "schema::any_object")]
     pub rollback_parameters: Map<String, Value>,
     /// How long that would take.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub estimated_rollback_duration: Option<String>,
     /// Why it cannot, where it cannot.
@@ -512,14 +445,11 @@ pub struct RollbackInformation {
     #[schemars(length(max = 1024))]
     pub unavailable_reason: String,
     /// The immutable Secret with what is needed to take it back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub undo_ref: Option<UndoRef>,
     /// The digest of those fields of the target after the change: where it is another by now, it is not taken back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub changed_digest: Option<String>,
     /// The execution that takes it back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub rolled_back_by: Option<String>,
 }
@@ -573,6 +503,7 @@ fn required() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense_and_nothing_executes_twice() {

@@ -3,6 +3,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::remediation_request::{Plan, RollbackStrategy, Timeouts};
 use crate::meta::schema::is_false;
@@ -93,6 +94,7 @@ pub enum MatchOperator {
 }
 
 /// How an alert's labels name the target.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetLabels {
@@ -100,14 +102,12 @@ pub struct TargetLabels {
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// The target's API version, as `apps/v1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub api_version: Option<String>,
     /// The label with its name.
     #[schemars(length(min = 1, max = 253))]
     pub name_label: String,
     /// The label with its namespace; none for a cluster-scoped kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub namespace_label: Option<String>,
 }

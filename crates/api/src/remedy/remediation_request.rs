@@ -11,13 +11,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::actions::{self, Action, ActionParameters};
 use super::kubernetes_execution::ActionCondition;
 use super::workflow_execution::{self, Engine, ExecutionConfig, WorkflowRef};
+use crate::meta::phase::phases;
 use crate::meta::reference::ObjectRef;
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::REMEDIATION_GROUP, super::VERSION, "RemediationRequest", "remediationrequests", true);
@@ -32,6 +34,7 @@ pub const NOT_STARTED: &str = "NotStarted";
 pub const MAX_STEPS: usize = 32;
 
 /// Something is wrong with a target, and these steps shall mend it.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "remediation.kubernaut.ai",
@@ -59,12 +62,10 @@ pub struct RemediationRequestSpec {
     /// What is to be mended.
     pub target_resource: TargetResource,
     /// What told of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
     /// What is to be done.
     pub plan: Plan,
     /// The user who asks; must be the one who creates the object. Handed down to the steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
     /// What happens to finished steps when a later one fails.
@@ -82,6 +83,7 @@ pub struct RemediationRequestSpec {
 }
 
 /// A Kubernetes object, as manifests name it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetResource {
@@ -92,11 +94,9 @@ pub struct TargetResource {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Its namespace; none for a cluster-scoped kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
     /// Its API version, as `apps/v1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub api_version: Option<String>,
 }
@@ -261,120 +261,44 @@ pub fn child_name(request: &str, request_uid: &str, step: &str, attempt: i32) ->
     names::child(&format!("{request}-{step}"), &parts, 10, names::MAX_LABEL)
 }
 
-/// Where a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum RemediationPhase {
-    Pending,
-    Executing,
-    AwaitingApproval,
-    Blocked,
-    Verifying,
-    Completed,
-    Failed,
-    TimedOut,
-    Skipped,
-    Cancelled,
-}
-
-impl Phase for RemediationPhase {
-    const ALL: &'static [Self] = &[
-        Self::Pending,
-        Self::Executing,
-        Self::AwaitingApproval,
-        Self::Blocked,
-        Self::Verifying,
-        Self::Completed,
-        Self::Failed,
-        Self::TimedOut,
-        Self::Skipped,
-        Self::Cancelled,
-    ];
-    // One that nothing holds up is executing when it is first written of; a dry run is over at once.
-    const FIRST: &'static [Self] = &[
-        Self::Pending,
-        Self::Executing,
-        Self::Blocked,
-        Self::Completed,
-        Self::Failed,
-        Self::TimedOut,
-        Self::Skipped,
-        Self::Cancelled,
-    ];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Executing),
-        (Self::Pending, Self::Completed),
-        (Self::Pending, Self::Blocked),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::TimedOut),
-        (Self::Pending, Self::Skipped),
-        (Self::Pending, Self::Cancelled),
-        (Self::Executing, Self::AwaitingApproval),
-        (Self::Executing, Self::Blocked),
-        (Self::Executing, Self::Verifying),
-        (Self::Executing, Self::Completed),
-        (Self::Executing, Self::Failed),
-        (Self::Executing, Self::TimedOut),
-        (Self::Executing, Self::Skipped),
-        (Self::Executing, Self::Cancelled),
-        (Self::AwaitingApproval, Self::Executing),
-        (Self::AwaitingApproval, Self::Blocked),
-        (Self::AwaitingApproval, Self::Verifying),
-        (Self::AwaitingApproval, Self::Completed),
-        (Self::AwaitingApproval, Self::Failed),
-        (Self::AwaitingApproval, Self::TimedOut),
-        (Self::AwaitingApproval, Self::Cancelled),
-        (Self::Blocked, Self::Executing),
-        (Self::Blocked, Self::AwaitingApproval),
-        (Self::Blocked, Self::Verifying),
-        (Self::Blocked, Self::Completed),
-        (Self::Blocked, Self::Failed),
-        (Self::Blocked, Self::TimedOut),
-        (Self::Blocked, Self::Skipped),
-        (Self::Blocked, Self::Cancelled),
-        (Self::Verifying, Self::Completed),
-        (Self::Verifying, Self::Failed),
-        (Self::Verifying, Self::TimedOut),
-        (Self::Verifying, Self::Cancelled),
-    ];
-    const TERMINAL: &'static [Self] =
-        &[Self::Completed, Self::Failed, Self::TimedOut, Self::Skipped, Self::Cancelled];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Executing => "Executing",
-            Self::AwaitingApproval => "AwaitingApproval",
-            Self::Blocked => "Blocked",
-            Self::Verifying => "Verifying",
-            Self::Completed => "Completed",
-            Self::Failed => "Failed",
-            Self::TimedOut => "TimedOut",
-            Self::Skipped => "Skipped",
-            Self::Cancelled => "Cancelled",
-        }
+phases! {
+    /// Where a request is.
+    pub enum RemediationPhase {
+        Pending = "Pending" => [Executing, Completed, Blocked, Failed, TimedOut, Skipped, Cancelled],
+        Executing = "Executing" => [AwaitingApproval, Blocked, Verifying, Completed, Failed, TimedOut,
+            Skipped, Cancelled],
+        AwaitingApproval = "AwaitingApproval" => [Executing, Blocked, Verifying, Completed, Failed,
+            TimedOut, Cancelled],
+        Blocked = "Blocked" => [Executing, AwaitingApproval, Verifying, Completed, Failed, TimedOut,
+            Skipped, Cancelled],
+        Verifying = "Verifying" => [Completed, Failed, TimedOut, Cancelled],
+        Completed = "Completed" => [],
+        Failed = "Failed" => [],
+        TimedOut = "TimedOut" => [],
+        Skipped = "Skipped" => [],
+        Cancelled = "Cancelled" => [],
     }
+    // One that nothing holds up is executing when it is first written of; a dry run is over at once.
+    first: [Pending, Executing, Blocked, Completed, Failed, TimedOut, Skipped, Cancelled],
+    terminal: [Completed, Failed, TimedOut, Skipped, Cancelled],
 }
 
 /// Where the request is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemediationRequestStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the request is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub overall_phase: Option<RemediationPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// What it is about, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// How the steps fare, in the order of the plan.
@@ -382,27 +306,21 @@ pub struct RemediationRequestStatus {
     #[schemars(length(max = 32))]
     pub steps: Vec<StepStatus>,
     /// What it is blocked by, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub block_reason: Option<String>,
     /// When it is tried again at the latest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_until: Option<Time>,
     /// How it ended, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub outcome: Option<String>,
     /// Whether a person must look.
     #[serde(skip_serializing_if = "is_false")]
     pub requires_manual_review: bool,
     /// When it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When it is given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -415,6 +333,7 @@ pub struct RemediationRequestStatus {
 }
 
 /// How one step fares.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StepStatus {
@@ -422,7 +341,6 @@ pub struct StepStatus {
     #[schemars(length(max = 63))]
     pub name: String,
     /// The object it led to, in the current attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub child_ref: Option<ObjectRef>,
     /// That object's phase; `NotStarted` before there is one.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -436,16 +354,12 @@ pub struct StepStatus {
     #[schemars(range(min = 0))]
     pub attempt: i32,
     /// When it was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it is given up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
     /// The object that takes it back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_ref: Option<ObjectRef>,
 }
 
@@ -468,6 +382,7 @@ fn default_approval() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn the_phase_table_makes_sense() {

@@ -12,10 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
+use crate::meta::phase::phases;
 use crate::meta::reference::{NamedRef, ObjectRef};
 use crate::meta::schema::is_false;
-use crate::meta::{Condition, Duration, Gate, Kind, Phase, condition, names, schema};
+use crate::meta::{Condition, Duration, Gate, Kind, condition, names, schema};
 
 pub const KIND: Kind =
     Kind::of(super::WORKFLOW_GROUP, super::VERSION, "WorkflowExecution", "workflowexecutions", true);
@@ -91,6 +93,7 @@ pub struct WorkflowExecutionSpec {
     pub confidence: Option<f64>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRef {
@@ -98,14 +101,12 @@ pub struct WorkflowRef {
     #[schemars(length(min = 1, max = 253))]
     pub workflow_id: String,
     /// Its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub version: Option<String>,
     /// The OCI bundle (Tekton) or image (Job).
     #[schemars(length(min = 1, max = 1024))]
     pub container_image: String,
     /// Its digest, as `sha256:…`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 135), regex(pattern = r"^sha(256|512):[0-9a-f]{64,128}$"))]
     pub container_digest: Option<String>,
 }
@@ -118,18 +119,17 @@ pub enum Engine {
     Job,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionConfig {
     /// The ServiceAccount of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
     /// How long the run may take.
     #[serde(default = "default_timeout")]
     pub timeout: Duration,
     /// The namespace of the run, which must be labelled `pawl.dev/allow-from` for ours; ours when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
 }
@@ -145,39 +145,18 @@ pub fn run_name(execution: &str, execution_uid: &str) -> String {
     names::child(execution, &[execution_uid], 8, names::MAX_LABEL)
 }
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum WorkflowExecutionPhase {
-    Pending,
-    Running,
-    Completed,
-    Failed,
-    Skipped,
-}
-
-impl Phase for WorkflowExecutionPhase {
-    const ALL: &'static [Self] =
-        &[Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Skipped];
-    // One that nothing holds up is running when it is first written of.
-    const FIRST: &'static [Self] = &[Self::Pending, Self::Running, Self::Failed, Self::Skipped];
-    const MOVES: &'static [(Self, Self)] = &[
-        (Self::Pending, Self::Running),
-        (Self::Pending, Self::Failed),
-        (Self::Pending, Self::Skipped),
-        (Self::Running, Self::Completed),
-        (Self::Running, Self::Failed),
-    ];
-    const TERMINAL: &'static [Self] = &[Self::Completed, Self::Failed, Self::Skipped];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Completed => "Completed",
-            Self::Failed => "Failed",
-            Self::Skipped => "Skipped",
-        }
+phases! {
+    /// Where a run is.
+    pub enum WorkflowExecutionPhase {
+        Pending = "Pending" => [Running, Failed, Skipped],
+        Running = "Running" => [Completed, Failed],
+        Completed = "Completed" => [],
+        Failed = "Failed" => [],
+        Skipped = "Skipped" => [],
     }
+    // One that nothing holds up is running when it is first written of.
+    first: [Pending, Running, Failed, Skipped],
+    terminal: [Completed, Failed, Skipped],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -188,68 +167,52 @@ pub enum Outcome {
 }
 
 /// Where the run is and what came of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowExecutionStatus {
     /// The metadata.generation that this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Where the run is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<WorkflowExecutionPhase>,
     /// Why it is there, as one stable word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Why it is there, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// What it works on, normalized.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub target: Option<String>,
     /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// When the run was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When it is cancelled if it has not ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// How long it took.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub duration: Option<String>,
     /// The run: a PipelineRun, or a Job where that is the engine.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline_run_ref: Option<NamedRef>,
     /// The UID of the run, so that another of the same name is not taken for it.
-    #[serde(rename = "pipelineRunUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pipelineRunUID")]
     #[schemars(length(max = 64))]
     pub pipeline_run_uid: Option<String>,
     /// How the run fares.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline_run_status: Option<PipelineRunSummary>,
     /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_details: Option<FailureDetails>,
     /// Why it was not run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_details: Option<SkipDetails>,
     /// How often this workflow failed on this target before it could execute, in a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub consecutive_failures: Option<i32>,
     /// When it may be tried again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_allowed_execution: Option<Time>,
     /// Who cleared the block that an execution failure left.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub block_clearance: Option<BlockClearance>,
     /// What is known about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -266,6 +229,7 @@ pub struct WorkflowExecutionStatus {
 }
 
 /// What the run's own status says, in short.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PipelineRunSummary {
@@ -273,11 +237,9 @@ pub struct PipelineRunSummary {
     #[schemars(length(max = 16))]
     pub status: String,
     /// Its own reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Its own message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32_768))]
     pub message: Option<String>,
     /// How many tasks are done.
@@ -289,19 +251,17 @@ pub struct PipelineRunSummary {
 }
 
 /// Why a run failed, for people and for whoever decides what to do next.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailureDetails {
     /// The task that failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub failed_task_name: Option<String>,
     /// Its place in the pipeline, from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_task_index: Option<i32>,
     /// The step of it that failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub failed_step_name: Option<String>,
     /// Why, as one stable word: OOMKilled, DeadlineExceeded, Forbidden, ResourceExhausted, ImagePullBackOff,
@@ -313,13 +273,10 @@ pub struct FailureDetails {
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// The exit code of the step.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// When it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<Time>,
     /// How long it had run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub execution_time_before_failure: Option<String>,
     /// What happened, told in a few sentences.
@@ -336,6 +293,7 @@ pub struct FailureDetails {
 pub const TARGET_PARAMETER: &str = "TARGET_RESOURCE";
 
 /// Why a run was not started.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SkipDetails {
@@ -347,21 +305,18 @@ pub struct SkipDetails {
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// When that was decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_at: Option<Time>,
     /// Who holds the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub conflicting_workflow: Option<ConflictingWorkflow>,
     /// Who was there shortly before.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recent_remediation: Option<RecentRemediation>,
     /// How much of the cooldown remains.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub cooldown_remaining: Option<String>,
 }
 
 /// The unit that holds the target.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConflictingWorkflow {
@@ -375,15 +330,14 @@ pub struct ConflictingWorkflow {
     #[schemars(length(max = 253))]
     pub name: String,
     /// What it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub workflow_id: Option<String>,
     /// Since when.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
 }
 
 /// The run that started the cooldown.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecentRemediation {
@@ -394,10 +348,8 @@ pub struct RecentRemediation {
     #[schemars(length(max = 253))]
     pub workflow_id: String,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
     /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub outcome: Option<String>,
 }
@@ -444,6 +396,7 @@ fn default_timeout() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Phase as _;
 
     #[test]
     fn a_finished_run_never_runs_again_i2() {

@@ -6,17 +6,17 @@
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::Param;
 use crate::meta::Duration;
 
 /// Where a pipeline comes from: a name, or a resolver with its parameters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolver: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
@@ -40,17 +40,14 @@ impl PipelineRef {
 }
 
 /// Where a task comes from: a name, or a resolver with its parameters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `Task`, unless a controller of somebody else is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolver: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
@@ -100,14 +97,13 @@ pub struct ParamSpec {
 }
 
 /// One task of a pipeline.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineTask {
     #[serde(default)]
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_ref: Option<TaskRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_spec: Option<TaskSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<Param>,
@@ -117,12 +113,9 @@ pub struct PipelineTask {
     pub run_after: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<WhenExpression>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// `continue`: its failure does not end the pipeline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_error: Option<String>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -177,15 +170,13 @@ pub struct TaskSpec {
 }
 
 /// A directory that a pipeline or task wants.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceDeclaration {
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -203,13 +194,12 @@ pub struct WorkspaceBinding {
 }
 
 /// Which of the pipeline's directories a task sees under which name.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineTaskWorkspace {
     pub name: String,
     /// The pipeline's; without it, the one of the same name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
 }

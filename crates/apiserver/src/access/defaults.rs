@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use super::identity::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use super::policy::GROUP;
 
-const READ: &[&str] = &["get", "list", "watch"];
-const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
-const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const READ: &str = "get list watch";
+const WRITE: &str = "create delete deletecollection patch update";
+const ALL: &str = "create delete deletecollection get list patch update watch";
+/// The group without a name.
+const CORE: &str = "";
 const MONITORING: &str = "system:monitoring";
 
 /// Where each is posted, and what: roles before the bindings that name them.
@@ -32,36 +34,27 @@ fn own_service() -> Value {
 }
 
 fn plain_roles() -> Vec<Value> {
-    let alive = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-    let discovery = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
-    let discovery: Vec<&str> = discovery.into_iter().chain(alive).collect();
+    const ALIVE: &str = "/healthz /livez /readyz /version /version/";
+    let discovery = format!("/api /api/* /apis /apis/* /openapi /openapi/* {ALIVE}");
+    let health = "/healthz /healthz/* /livez /livez/* /metrics /readyz /readyz/*";
+    let own_rights = "selfsubjectaccessreviews selfsubjectrulesreviews";
     vec![
-        role("cluster-admin", &[rule(&["*"], &["*"], &["*"]), urls(&["*"], &["*"])]),
-        role("system:discovery", &[urls(&["get"], &discovery)]),
-        role("system:public-info-viewer", &[urls(&["get"], &alive)]),
-        role(
-            "system:monitoring",
-            &[urls(
-                &["get"],
-                &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"],
-            )],
-        ),
+        role("cluster-admin", &[rule("*", "*", "*"), urls("*", "*")]),
+        role("system:discovery", &[urls("get", &discovery)]),
+        role("system:public-info-viewer", &[urls("get", ALIVE)]),
+        role("system:monitoring", &[urls("get", health)]),
         role(
             "system:basic-user",
             &[
-                rule(
-                    &["create"],
-                    &["authorization.k8s.io"],
-                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-                ),
-                rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
+                rule("create", "authorization.k8s.io", own_rights),
+                rule("create", "authentication.k8s.io", "selfsubjectreviews"),
             ],
         ),
         role(
             "system:auth-delegator",
             &[
-                rule(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
-                rule(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+                rule("create", "authentication.k8s.io", "tokenreviews"),
+                rule("create", "authorization.k8s.io", "subjectaccessreviews"),
             ],
         ),
     ]
@@ -99,93 +92,42 @@ fn aggregated_roles() -> Vec<Value> {
 }
 
 fn view_rules() -> Vec<Value> {
+    let core = "configmaps endpoints events namespaces namespaces/status persistentvolumeclaims \
+        persistentvolumeclaims/status pods pods/log pods/status serviceaccounts services services/status";
+    let apps = "controllerrevisions daemonsets daemonsets/status deployments deployments/scale \
+        deployments/status replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale \
+        statefulsets/status";
     vec![
-        rule(
-            READ,
-            &[""],
-            &[
-                "configmaps",
-                "endpoints",
-                "events",
-                "namespaces",
-                "namespaces/status",
-                "persistentvolumeclaims",
-                "persistentvolumeclaims/status",
-                "pods",
-                "pods/log",
-                "pods/status",
-                "serviceaccounts",
-                "services",
-                "services/status",
-            ],
-        ),
-        rule(
-            READ,
-            &["apps"],
-            &[
-                "controllerrevisions",
-                "daemonsets",
-                "daemonsets/status",
-                "deployments",
-                "deployments/scale",
-                "deployments/status",
-                "replicasets",
-                "replicasets/scale",
-                "replicasets/status",
-                "statefulsets",
-                "statefulsets/scale",
-                "statefulsets/status",
-            ],
-        ),
-        rule(READ, &["autoscaling"], &["horizontalpodautoscalers", "horizontalpodautoscalers/status"]),
-        rule(READ, &["batch"], &["cronjobs", "cronjobs/status", "jobs", "jobs/status"]),
-        rule(READ, &["events.k8s.io"], &["events"]),
-        rule(READ, &["policy"], &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
+        rule(READ, CORE, core),
+        rule(READ, "apps", apps),
+        rule(READ, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
+        rule(READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
+        rule(READ, "events.k8s.io", "events"),
+        rule(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
     ]
 }
 
 fn edit_rules() -> Vec<Value> {
+    let core = "configmaps events persistentvolumeclaims pods secrets serviceaccounts services";
+    let apps = "daemonsets deployments deployments/scale replicasets replicasets/scale statefulsets \
+        statefulsets/scale";
     vec![
-        rule(READ, &[""], &["secrets"]),
-        rule(&["impersonate"], &[""], &["serviceaccounts"]),
-        rule(
-            WRITE,
-            &[""],
-            &[
-                "configmaps",
-                "events",
-                "persistentvolumeclaims",
-                "pods",
-                "secrets",
-                "serviceaccounts",
-                "services",
-            ],
-        ),
-        rule(&["create"], &[""], &["serviceaccounts/token"]),
-        rule(
-            WRITE,
-            &["apps"],
-            &[
-                "daemonsets",
-                "deployments",
-                "deployments/scale",
-                "replicasets",
-                "replicasets/scale",
-                "statefulsets",
-                "statefulsets/scale",
-            ],
-        ),
-        rule(WRITE, &["autoscaling"], &["horizontalpodautoscalers"]),
-        rule(WRITE, &["batch"], &["cronjobs", "jobs"]),
-        rule(ALL, &["coordination.k8s.io"], &["leases"]),
-        rule(WRITE, &["policy"], &["poddisruptionbudgets"]),
+        rule(READ, CORE, "secrets"),
+        rule("impersonate", CORE, "serviceaccounts"),
+        rule(WRITE, CORE, core),
+        rule("create", CORE, "serviceaccounts/token"),
+        rule(WRITE, "apps", apps),
+        rule(WRITE, "autoscaling", "horizontalpodautoscalers"),
+        rule(WRITE, "batch", "cronjobs jobs"),
+        rule(ALL, "coordination.k8s.io", "leases"),
+        rule(WRITE, "policy", "poddisruptionbudgets"),
     ]
 }
 
 fn admin_rules() -> Vec<Value> {
     vec![
-        rule(&["create"], &["authorization.k8s.io"], &["localsubjectaccessreviews"]),
-        rule(ALL, &[GROUP], &["rolebindings", "roles"]),
+        rule("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+        rule(ALL, GROUP, "rolebindings roles"),
     ]
 }
 
@@ -233,12 +175,17 @@ fn aggregate_label(to: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{to}")
 }
 
-fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {
-    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+/// Of one API group; verbs and resources are words with spaces between them.
+fn rule(verbs: &str, group: &str, resources: &str) -> Value {
+    json!({"apiGroups": [group], "resources": words(resources), "verbs": words(verbs)})
 }
 
-fn urls(verbs: &[&str], urls: &[&str]) -> Value {
-    json!({"nonResourceURLs": urls, "verbs": verbs})
+fn urls(verbs: &str, urls: &str) -> Value {
+    json!({"nonResourceURLs": words(urls), "verbs": words(verbs)})
+}
+
+fn words(words: &str) -> Vec<&str> {
+    words.split_whitespace().collect()
 }
 
 #[cfg(test)]

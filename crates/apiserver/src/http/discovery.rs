@@ -125,14 +125,7 @@ fn resources(group_version: &str, version: &Version) -> Value {
             "name": &*ids.plural, "singularName": &*resource.singular, "namespaced": ids.namespaced,
             "kind": &*ids.kind, "verbs": verbs(resource),
         });
-        if let Some(entry) = entry.as_object_mut() {
-            if !resource.short_names.is_empty() {
-                entry.insert("shortNames".into(), names(&resource.short_names));
-            }
-            if !resource.categories.is_empty() {
-                entry.insert("categories".into(), names(&resource.categories));
-            }
-        }
+        add_names(&mut entry, resource);
         out.push(entry);
         for part in subresources(resource) {
             let mut entry = json!({
@@ -188,16 +181,9 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "scope": if ids.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular, "verbs": verbs(resource),
     });
-    if let Some(out) = out.as_object_mut() {
-        if !resource.short_names.is_empty() {
-            out.insert("shortNames".into(), names(&resource.short_names));
-        }
-        if !resource.categories.is_empty() {
-            out.insert("categories".into(), names(&resource.categories));
-        }
-        if !subresources.is_empty() {
-            out.insert("subresources".into(), subresources.into());
-        }
+    add_names(&mut out, resource);
+    if let (false, Some(out)) = (subresources.is_empty(), out.as_object_mut()) {
+        out.insert("subresources".into(), subresources.into());
     }
     out
 }
@@ -254,6 +240,12 @@ fn subresources(resource: &Resource) -> Vec<Part<'_>> {
     out
 }
 
-fn names(names: &[std::sync::Arc<str>]) -> Value {
-    names.iter().map(|n| Value::from(&**n)).collect()
+/// What else a resource is called, where it is called anything else.
+fn add_names(entry: &mut Value, resource: &Resource) {
+    let Some(entry) = entry.as_object_mut() else { return };
+    for (field, names) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+        if !names.is_empty() {
+            entry.insert(field.into(), names.iter().map(|name| Value::from(&**name)).collect());
+        }
+    }
 }

@@ -243,20 +243,8 @@ fn type_name(value: Cel) -> Result<Cel, ExecutionError> {
 }
 
 fn is_type_name(name: &str) -> bool {
-    const TYPES: [&str; 11] = [
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "list",
-        "map",
-        "null_type",
-        "type",
-        "optional_type",
-    ];
-    TYPES.contains(&name)
+    matches!(name, "bool" | "int" | "uint" | "double" | "string" | "bytes")
+        || matches!(name, "list" | "map" | "null_type" | "type" | "optional_type")
 }
 
 /// A JSON value as the rule's author sees it: typed by the schema, unknown fields out of sight.
@@ -370,30 +358,14 @@ fn string_to_cel(node: &Node, s: &str) -> Cel {
     }
 }
 
-const RESERVED: [&str; 18] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-];
+fn is_reserved(name: &str) -> bool {
+    matches!(name, "true" | "false" | "null" | "in" | "as" | "break" | "const" | "continue" | "else" | "for")
+        || matches!(name, "function" | "if" | "import" | "let" | "loop" | "package" | "namespace" | "return")
+}
 
 /// A field's name as a CEL identifier; `None` for names that cannot be one.
 pub(super) fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let first = name.chars().next()?;

@@ -174,35 +174,30 @@ fn managed_field_shapes(value: &Value, at: &str) -> Result<(), String> {
 fn names(meta: &Map<String, Value>, rules: Metadata, errors: &mut Vec<FieldError>) {
     let generate = text(meta, "generateName");
     if !generate.is_empty() {
-        for wrong in rules.name.check(generate, true) {
-            errors.push(FieldError::invalid("metadata.generateName", &json!(generate), wrong));
-        }
+        errors.extend(all_invalid("metadata.generateName", generate, rules.name.check(generate, true)));
     }
     match text(meta, "name") {
         "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
-        name => {
-            for wrong in rules.name.check(name, false) {
-                errors.push(FieldError::invalid("metadata.name", &json!(name), wrong));
-            }
-        }
+        name => errors.extend(all_invalid("metadata.name", name, rules.name.check(name, false))),
     }
     match (rules.namespaced, text(meta, "namespace")) {
         (true, "") => errors.push(FieldError::required("metadata.namespace", "")),
         (true, namespace) => {
-            for wrong in dns1123_label(namespace) {
-                errors.push(FieldError::invalid("metadata.namespace", &json!(namespace), wrong));
-            }
+            errors.extend(all_invalid("metadata.namespace", namespace, dns1123_label(namespace)));
         }
         (false, "") => {}
         (false, _) => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
     }
 }
 
+/// A complaint for everything that is wrong with a text.
+fn all_invalid(field: &str, text: &str, wrong: Vec<String>) -> impl Iterator<Item = FieldError> {
+    wrong.into_iter().map(move |wrong| FieldError::invalid(field, &json!(text), wrong))
+}
+
 fn labels(meta: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     for (key, value) in meta.get("labels").and_then(Value::as_object).into_iter().flatten() {
-        for wrong in qualified_name(key) {
-            errors.push(FieldError::invalid("metadata.labels", &json!(key), wrong));
-        }
+        errors.extend(all_invalid("metadata.labels", key, qualified_name(key)));
         for wrong in label_value(value.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid("metadata.labels", value, wrong));
         }
@@ -213,9 +208,7 @@ fn annotations(meta: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     let mut total = 0;
     for (key, value) in meta.get("annotations").and_then(Value::as_object).into_iter().flatten() {
         // Annotation keys may be written in upper case; labels' may not have an upper-case prefix.
-        for wrong in qualified_name(&key.to_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &json!(key), wrong));
-        }
+        errors.extend(all_invalid("metadata.annotations", key, qualified_name(&key.to_lowercase())));
         total += key.len() + value.as_str().map_or(0, str::len);
     }
     if total > ANNOTATIONS_MAX_BYTES {
@@ -260,9 +253,7 @@ fn finalizers(meta: &Map<String, Value>, builtin: bool, errors: &mut Vec<FieldEr
     let at = "metadata.finalizers";
     let list = strings(meta.get("finalizers").and_then(Value::as_array));
     for finalizer in &list {
-        for wrong in qualified_name(finalizer) {
-            errors.push(FieldError::invalid(at, &json!(finalizer), wrong));
-        }
+        errors.extend(all_invalid(at, finalizer, qualified_name(finalizer)));
     }
     if ["orphan", "foregroundDeletion"].iter().all(|f| list.iter().any(|g| g == f)) {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
@@ -301,12 +292,7 @@ pub(crate) fn cannot_unmarshal(value: &Value, at: &str, want: &str) -> String {
 }
 
 fn expect_string(value: &Value, at: &str) -> Result<(), String> {
-    match value {
-        Value::String(_) | Value::Null => Ok(()),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(cannot_unmarshal(value, at, "string"))
-        }
-    }
+    if value.is_null() || value.is_string() { Ok(()) } else { Err(cannot_unmarshal(value, at, "string")) }
 }
 
 fn expect_integer(value: &Value, at: &str) -> Result<(), String> {
@@ -333,22 +319,16 @@ fn expect_object<'a>(
     at: &str,
     want: &str,
 ) -> Result<Option<&'a Map<String, Value>>, String> {
-    match value {
-        Value::Object(map) => Ok(Some(map)),
-        Value::Null => Ok(None),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(cannot_unmarshal(value, at, want))
-        }
+    match value.as_object() {
+        None if !value.is_null() => Err(cannot_unmarshal(value, at, want)),
+        found => Ok(found),
     }
 }
 
 fn expect_array<'a>(value: &'a Value, at: &str, want: &str) -> Result<&'a [Value], String> {
-    match value {
-        Value::Array(list) => Ok(list),
-        Value::Null => Ok(&[]),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            Err(cannot_unmarshal(value, at, want))
-        }
+    match value.as_array() {
+        None if !value.is_null() => Err(cannot_unmarshal(value, at, want)),
+        found => Ok(found.map_or(&[], Vec::as_slice)),
     }
 }
 

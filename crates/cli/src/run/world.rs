@@ -14,7 +14,6 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use pawl_api::git::{Branch, Workflow, WorkflowPhase, branch, workflow, workflow_template};
@@ -38,6 +37,7 @@ use super::progress::{Progress, REFRESH};
 use super::report::FailedContainer;
 use super::schedule::{End, Schedule};
 use super::templates::{self, NAMESPACE};
+use crate::cluster::resource;
 use crate::stop::Stop;
 use crate::up::make_namespace;
 
@@ -238,8 +238,7 @@ impl World {
     }
 
     async fn put(&self, kind: &Kind, manifest: &Value) -> anyhow::Result<()> {
-        let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, &kind.plural);
+        let resource = resource(kind);
         let api: Api<DynamicObject> = Api::default_namespaced_with(self.client.clone(), &resource);
         let object: DynamicObject = serde_json::from_value(manifest.clone())?;
         let name = object.name_any();

@@ -9,13 +9,13 @@ use pawl_api::remedy::{
     Action, EXECUTOR_NAMESPACE, KubernetesExecution, KubernetesExecutionPhase, SERVICE_ACCOUNT_PREFIX,
     remediation_request,
 };
-use pawl_machines::object::Object;
 use pawl_machines::remedy::identity;
 use pawl_machines::remedy::kubernetes_execution::rollback;
 use serde_json::{Map, Value, json};
 
-use super::home;
-use super::remedy::{machines, merge};
+use super::expect::{self, none_left, text};
+use super::remedy::machines;
+use super::{home, merged};
 use crate::ground::Ground;
 use crate::scenario::{Deed, Scenario, phase_is};
 
@@ -40,67 +40,34 @@ pub(super) fn all() -> Vec<Scenario> {
 
 fn alone() -> Vec<Scenario> {
     vec![
-        scenario(
-            "action-scale",
-            "an action is done once, with its undo stored before",
-            || [stage(), vec![execution("k", 5, json!({}))]].concat_deeds(),
-            |ground| {
-                safe(ground)?;
-                ends(ground, "k", "rollback_ready")?;
-                replicas(ground, 5)
-            },
-        ),
-        scenario(
-            "action-rollback",
-            "an action is taken back by another, and both know of each other",
-            || {
-                let back = roll_back("k").when(phase_is(EXECUTION, "k", "rollback_ready"));
-                [stage(), vec![policy("dry-run"), execution("k", 5, json!({})), back]].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                ends(ground, "k", "completed")?;
-                replicas(ground, 3)
-            },
-        ),
+        scenario("action-scale", "an action is done once, with its undo stored before")
+            .script(|| on_stage([scale("k", 5)]))
+            .ends_with(|ground| ends_at(ground, "rollback_ready", 5)),
+        scenario("action-rollback", "an action is taken back by another, and both know of each other")
+            .script(|| on_stage([policy("dry-run"), scale("k", 5), roll_back_when_ready()]))
+            .ends_with(|ground| ends_at(ground, "completed", 3)),
         scenario(
             "action-contenders",
             "of actions on one target never two are carried out at once, and each has its turn",
-            || {
-                let wanted = [("k0", 4), ("k1", 5), ("k2", 6), ("k3", 7)];
-                let wanted = wanted.into_iter().map(|(name, replicas)| execution(name, replicas, json!({})));
-                [stage(), wanted.collect()].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                let over = |name: &str| {
-                    let phase = ground.get(&EXECUTION, "default", name).map(|one| one.status().clone());
-                    phase.is_some_and(|status| is_over(&status))
-                };
-                if ["k0", "k1", "k2", "k3"].into_iter().all(over) {
-                    Ok(())
-                } else {
-                    Err("one is not over".to_owned())
-                }
-            },
-        ),
+        )
+        .script(|| on_stage([scale("k0", 4), scale("k1", 5), scale("k2", 6), scale("k3", 7)]))
+        .ends_with(|ground| {
+            safe(ground)?;
+            ["k0", "k1", "k2", "k3"].into_iter().try_for_each(|name| over(ground, name))
+        }),
         scenario(
             "action-delete",
             "an execution deleted while its Job is there leaves neither Job nor lock nor Secret",
-            || {
-                let gone = Deed::delete(EXECUTION, Some("default"), "k", "Background")
-                    .when(|ground| ground.all(&JOB).next().is_some());
-                [stage(), vec![execution("k", 5, json!({})), gone]].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                let secrets = ground.all(&SECRET).filter(|one| one.namespace() == Some(EXECUTOR_NAMESPACE));
-                match ground.all(&EXECUTION).count() + ground.all(&JOB).count() + secrets.count() {
-                    0 => Ok(()),
-                    left => Err(format!("{left} objects are left")),
-                }
-            },
-        ),
+        )
+        .script(|| {
+            let gone = Deed::delete(EXECUTION, "k").when(|ground| ground.all(&JOB).next().is_some());
+            on_stage([scale("k", 5), gone])
+        })
+        .ends_with(|ground| {
+            safe(ground)?;
+            none_left(ground, &[EXECUTION, JOB])?;
+            expect::equal("Secrets left", executors_secrets(ground), 0)
+        }),
     ]
 }
 
@@ -109,157 +76,79 @@ fn approved() -> Vec<Scenario> {
         scenario(
             "action-approval",
             "an action that policy wants approved is done after somebody else approved just that",
-            || {
-                let yes = approve("yes").when(phase_is(EXECUTION, "k", "waiting_approval"));
-                [stage(), vec![policy("approve"), execution("k", 5, json!({})), yes]].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                ends(ground, "k", "rollback_ready")?;
-                replicas(ground, 5)
-            },
-        ),
+        )
+        .script(|| on_stage([policy("approve"), scale("k", 5), approve_when_asked()]))
+        .ends_with(|ground| ends_at(ground, "rollback_ready", 5)),
         scenario(
             "action-target-moves",
-            "whoever scales the target while an approval of it is under way makes it worthless, or comes too late",
-            || {
-                let yes = approve("yes").when(phase_is(EXECUTION, "k", "waiting_approval"));
-                let more = Deed::patch(DEPLOYMENT, Some("default"), "web", json!({"spec": {"replicas": 9}}));
-                let again = approve("again").when(|ground| {
-                    let status = ground.get(&EXECUTION, "default", "k").map(|one| one.status().clone());
-                    status.is_some_and(|status| is_over(&status) || outdated(ground, &status))
-                });
-                [stage(), vec![policy("approve"), execution("k", 5, json!({})), yes, more, again]]
-                    .concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                ends(ground, "k", "rollback_ready")
-            },
-        ),
+            "who scales the target while an approval of it is under way makes that worthless, or is too late",
+        )
+        .script(|| {
+            let more = Deed::patch(DEPLOYMENT, "web", json!({"spec": {"replicas": 9}}));
+            let again = approve("again").when(|ground| over(ground, "k").is_ok() || is_outdated(ground));
+            on_stage([policy("approve"), scale("k", 5), approve_when_asked(), more, again])
+        })
+        .ends_with(|ground| safe(ground).and_then(|()| ends(ground, "k", "rollback_ready"))),
         scenario(
             "action-policy-moves",
             "a policy that denies meanwhile stops what was not let go yet, and nothing else",
-            || {
-                let yes = approve("yes").when(phase_is(EXECUTION, "k", "waiting_approval"));
-                let no = Deed::patch(
-                    CONFIG_MAP,
-                    Some(SYSTEM_NAMESPACE),
-                    "policy",
-                    json!({"data": {"a.rego": "deny"}}),
-                );
-                [stage(), vec![policy("approve"), execution("k", 5, json!({})), yes, no]].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                match ends(ground, "k", "rollback_ready") {
-                    Ok(()) => replicas(ground, 5),
-                    Err(_) => ends(ground, "k", "failed").and_then(|()| replicas(ground, 3)),
-                }
-            },
-        ),
+        )
+        .script(|| {
+            let no = Deed::patch(CONFIG_MAP, "policy", json!({"data": {"a.rego": "deny"}}));
+            let no = no.in_namespace(SYSTEM_NAMESPACE);
+            on_stage([policy("approve"), scale("k", 5), approve_when_asked(), no])
+        })
+        .ends_with(|ground| ends_at(ground, "rollback_ready", 5).or_else(|_| ends_at(ground, "failed", 3))),
     ]
 }
 
 fn requests() -> Vec<Scenario> {
     vec![
-        scenario(
-            "action-request",
-            "the actions of a request are done in their order, and their offers end",
-            || {
+        scenario("action-request", "the actions of a request are done in their order, and their offers end")
+            .script(|| {
                 let steps = json!([step("a", 5, &[], &[]), step("b", 6, &["a"], &[])]);
-                [stage(), vec![deployment("a"), deployment("b"), request(steps, json!({}))]].concat_deeds()
-            },
-            |ground| {
+                on_stage([deployment("a"), deployment("b"), request(steps, json!({}))])
+            })
+            .ends_with(|ground| {
                 safe(ground)?;
                 request_is(ground, "Completed")?;
-                let left = ground
-                    .all(&EXECUTION)
-                    .filter(|one| one.status().get("phase").and_then(Value::as_str) != Some("completed"));
-                match left.count() {
-                    0 => Ok(()),
-                    left => Err(format!("{left} offers are left")),
-                }
-            },
-        ),
-        scenario(
-            "action-request-fails",
-            "when a step fails, what was done is taken back in reverse",
-            || {
+                let left =
+                    ground.all(&EXECUTION).filter(|one| text(one.status(), "phase") != Some("completed"));
+                expect::equal("offers left", left.count(), 0)
+            }),
+        scenario("action-request-fails", "when a step fails, what was done is taken back in reverse")
+            .script(|| {
                 let steps = json!([step("a", 5, &[], &[]), step("b", 6, &["a"], &["/spec/replicas == 99"])]);
                 let more = json!({"rollbackStrategy": "automatic"});
-                [stage(), vec![deployment("a"), deployment("b"), request(steps, more)]].concat_deeds()
-            },
-            |ground| {
+                on_stage([deployment("a"), deployment("b"), request(steps, more)])
+            })
+            .ends_with(|ground| {
                 safe(ground)?;
                 request_is(ground, "Failed")?;
-                for name in ["a", "b"] {
-                    let found = ground.get(&DEPLOYMENT, "default", name).map(|one| size(one));
-                    if found != Some(3) {
-                        return Err(format!("{name} has {found:?} replicas"));
-                    }
-                }
-                Ok(())
-            },
-        ),
-        scenario(
-            "action-request-kept",
-            "after its retention a request goes with all its actions",
-            || {
+                ["a", "b"].into_iter().try_for_each(|name| replicas(ground, name, 3))
+            }),
+        scenario("action-request-kept", "after its retention a request goes with all its actions")
+            .script(|| {
                 let steps = json!([step("a", 5, &[], &[])]);
-                [stage(), vec![deployment("a"), request(steps, json!({"retention": "20m"}))]].concat_deeds()
-            },
-            |ground| {
-                safe(ground)?;
-                match ground.all(&REQUEST).count() + ground.all(&EXECUTION).count() {
-                    0 => Ok(()),
-                    left => Err(format!("{left} objects are left")),
-                }
-            },
-        ),
+                on_stage([deployment("a"), request(steps, json!({"retention": "20m"}))])
+            })
+            .ends_with(|ground| safe(ground).and_then(|()| none_left(ground, &[REQUEST, EXECUTION]))),
     ]
 }
 
-fn scenario(
-    name: &'static str,
-    about: &'static str,
-    script: fn() -> Vec<Deed>,
-    ends_with: fn(&Ground) -> Result<(), String>,
-) -> Scenario {
-    Scenario {
-        name,
-        about,
-        own_kinds: true,
-        timed: true,
-        stalls: true,
-        alone: false,
-        github: None,
-        machines,
-        script,
-        ends_with,
-    }
+fn scenario(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).timed().machines(machines)
 }
 
-/// Deeds of several lists, one after the other.
-trait ConcatDeeds {
-    fn concat_deeds(self) -> Vec<Deed>;
-}
-
-impl<const N: usize> ConcatDeeds for [Vec<Deed>; N] {
-    fn concat_deeds(self) -> Vec<Deed> {
-        self.into_iter().flatten().collect()
-    }
-}
-
-/// What must be there before anything is done: namespaces, accounts, who checks approvers, and a target.
-fn stage() -> Vec<Deed> {
+/// Deeds after what they need: namespaces, accounts, who checks approvers, and a target.
+fn on_stage<const N: usize>(deeds: [Deed; N]) -> Vec<Deed> {
     let executor = Deed::create(NAMESPACE, json!({"metadata": {"name": EXECUTOR_NAMESPACE}}));
     let account = account(Action::ScaleDeployment);
     let checks = identity::manifests(&[SOMEBODY.to_owned()], &json!({})).into_iter().map(|manifest| {
         let policy = manifest.get("kind").and_then(Value::as_str) == Some(&identity::POLICY.kind);
         Deed::create(if policy { identity::POLICY } else { identity::BINDING }, manifest)
     });
-    [home(), executor, account].into_iter().chain(checks).chain([deployment("web")]).collect()
+    [home(), executor, account].into_iter().chain(checks).chain([deployment("web")]).chain(deeds).collect()
 }
 
 /// As whom an action is carried out.
@@ -270,12 +159,10 @@ fn account(action: Action) -> Deed {
 
 fn deployment(name: &str) -> Deed {
     let labels = json!({"app": name});
-    Deed::create(
-        DEPLOYMENT,
-        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"replicas": 3,
-            "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "c", "image": "hang"}]}}}}),
-    )
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "hang"}]}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
+    Deed::create_with_spec(DEPLOYMENT, name, spec)
 }
 
 fn policy(word: &str) -> Deed {
@@ -286,37 +173,52 @@ fn policy(word: &str) -> Deed {
     )
 }
 
-fn execution(name: &'static str, replicas: i64, patch: Value) -> Deed {
-    let mut manifest = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {
-        "action": "scale_deployment", "requestedBy": "ann", "lockTimeout": "11h", "timeout": "11h",
-        "parameters": {"scaleDeployment": {"deployment": "web", "namespace": "default", "replicas": replicas}}}});
-    merge(&mut manifest, patch);
-    Deed::create(EXECUTION, manifest)
+/// An action on the Deployment `web`.
+fn scale(name: &str, replicas: i64) -> Deed {
+    scale_by("ann", name, replicas)
+}
+
+fn scale_by(who: &str, name: &str, replicas: i64) -> Deed {
+    execution(who, name, "scale_deployment", json!({"parameters": scale_parameters("web", replicas)}))
+}
+
+fn scale_parameters(deployment: &str, replicas: i64) -> Value {
+    json!({"scaleDeployment": {"deployment": deployment, "namespace": "default", "replicas": replicas}})
+}
+
+fn execution(who: &str, name: &str, action: &str, more: Value) -> Deed {
+    let spec = json!({"action": action, "requestedBy": who, "lockTimeout": "11h", "timeout": "11h"});
+    Deed::create_with_spec(EXECUTION, name, merged(spec, more))
 }
 
 fn step(name: &str, replicas: i64, after: &[&str], hold: &[&str]) -> Value {
     let conditions: Vec<Value> =
         hold.iter().map(|rego| json!({"type": "Holds", "rego": rego, "timeout": "1m"})).collect();
     json!({"name": name, "dependsOn": after, "action": {"action": "scale_deployment", "timeout": "5h",
-        "postConditions": conditions,
-        "parameters": {"scaleDeployment": {"deployment": name, "namespace": "default", "replicas": replicas}}}})
+        "postConditions": conditions, "parameters": scale_parameters(name, replicas)}})
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn request(steps: Value, more: Value) -> Deed {
-    let mut spec = json!({"targetResource": {"kind": "Deployment", "name": "a", "namespace": "default"},
+    let spec = json!({"targetResource": {"kind": "Deployment", "name": "a", "namespace": "default"},
         "requestedBy": "ann", "timeouts": {"global": "11h", "executing": "11h"}, "plan": {"steps": steps}});
-    merge(&mut spec, more);
-    Deed::create(REQUEST, json!({"metadata": {"name": "r", "namespace": "default"}, "spec": spec}))
+    Deed::create_with_spec(REQUEST, "r", merged(spec, more))
 }
 
 /// Somebody approves what is asked for at that moment.
 fn approve(name: &'static str) -> Deed {
     Deed::create_from(approval::KIND, move |ground| {
         let digest = ground.get(&EXECUTION, "default", "k").map(|one| digest_of(one.status()).to_owned());
-        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"executionRef": {"name": "k"},
+        json!({"metadata": {"name": name}, "spec": {"executionRef": {"name": "k"},
             "decision": "approve", "approver": {"username": SOMEBODY}, "digest": digest}})
     })
+}
+
+fn approve_when_asked() -> Deed {
+    approve("yes").when(phase_is(EXECUTION, "k", "waiting_approval"))
+}
+
+fn roll_back_when_ready() -> Deed {
+    roll_back("k").when(phase_is(EXECUTION, "k", "rollback_ready"))
 }
 
 fn roll_back(name: &'static str) -> Deed {
@@ -329,41 +231,47 @@ fn roll_back(name: &'static str) -> Deed {
 }
 
 /// Whether the approval that was given is of something else by now.
-fn outdated(ground: &Ground, status: &Value) -> bool {
-    let given =
-        ground.get(&approval::KIND, "default", "yes").map(|one| one.raw().clone()).unwrap_or_default();
-    let waits = status.get("phase").and_then(Value::as_str) == Some("waiting_approval");
-    waits && given.pointer("/spec/digest").and_then(Value::as_str) != Some(digest_of(status))
+fn is_outdated(ground: &Ground) -> bool {
+    let given = ground.get(&approval::KIND, "default", "yes");
+    let given = given.and_then(|one| one.raw().pointer("/spec/digest")?.as_str());
+    let digest = ground.get(&EXECUTION, "default", "k").map(|one| digest_of(one.status()));
+    phase_is(EXECUTION, "k", "waiting_approval")(ground) && given != digest
 }
 
 fn digest_of(status: &Value) -> &str {
-    status.get("approvalDigest").and_then(Value::as_str).unwrap_or("none")
+    text(status, "approvalDigest").unwrap_or("none")
 }
 
-fn is_over(status: &Value) -> bool {
-    let phase = status.get("phase").and_then(Value::as_str);
-    KubernetesExecutionPhase::TERMINAL.iter().any(|over| phase == Some(over.as_str()))
-}
-
-fn size(deployment: &Object) -> i64 {
-    deployment.raw().pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default()
-}
-
-fn replicas(ground: &Ground, wanted: i64) -> Result<(), String> {
-    let found = ground.get(&DEPLOYMENT, "default", "web").map(|one| size(one));
-    if found == Some(wanted) { Ok(()) } else { Err(format!("web has {found:?} replicas, not {wanted}")) }
-}
-
-fn ends(ground: &Ground, name: &'static str, phase: &'static str) -> Result<(), String> {
-    if phase_is(EXECUTION, name, phase)(ground) {
+fn over(ground: &Ground, name: &str) -> Result<(), String> {
+    let status = ground.get(&EXECUTION, "default", name).map(|one| one.status());
+    let phase = status.and_then(|status| text(status, "phase"));
+    if KubernetesExecutionPhase::TERMINAL.iter().any(|over| phase == Some(over.as_str())) {
         return Ok(());
     }
-    let status = ground.get(&EXECUTION, "default", name).map(|one| one.status().clone());
-    Err(format!("{name} is not {phase}: {status:?}"))
+    Err(format!("{name} is not over: {status:?}"))
+}
+
+fn replicas(ground: &Ground, name: &str, expected: i64) -> Result<(), String> {
+    let found = ground.get(&DEPLOYMENT, "default", name);
+    let found = found.and_then(|one| one.raw().pointer("/spec/replicas")?.as_i64());
+    expect::equal(&format!("replicas of {name}"), found, Some(expected))
+}
+
+/// Everything was safe, the one execution is in this phase, and its target has this size.
+fn ends_at(ground: &Ground, phase: &str, size: i64) -> Result<(), String> {
+    safe(ground)?;
+    ends(ground, "k", phase)?;
+    replicas(ground, "web", size)
+}
+
+fn ends(ground: &Ground, name: &str, phase: &str) -> Result<(), String> {
+    expect::phase(ground, &EXECUTION, name, phase)
 }
 
 fn request_is(ground: &Ground, phase: &str) -> Result<(), String> {
-    let status = ground.get(&REQUEST, "default", "r").map(|one| one.status().clone()).unwrap_or_default();
-    let found = status.get("overallPhase").and_then(Value::as_str);
-    if found == Some(phase) { Ok(()) } else { Err(format!("the request is not {phase}: {status}")) }
+    expect::says(ground, &REQUEST, "r", "/overallPhase", phase)
+}
+
+fn executors_secrets(ground: &Ground) -> usize {
+    ground.all(&SECRET).filter(|one| one.namespace() == Some(EXECUTOR_NAMESPACE)).count()
 }

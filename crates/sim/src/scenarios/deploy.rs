@@ -19,10 +19,11 @@ use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
-use super::home;
+use super::expect::{self, text};
+use super::{home, merged};
 use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
-use crate::scenario::{Act, Deed, Scenario};
+use crate::scenario::{Deed, Scenario, merge_patch};
 
 const INSTALLATION: Kind = installation::KIND;
 const EXECUTION: Kind = execution::KIND;
@@ -30,99 +31,76 @@ const ITEM: Kind = deploy_item::KIND;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        scenario("deploy-diamond", "a diamond of items is installed in order, each once", || {
-            vec![home(), made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))])]
-        }),
-        scenario("deploy-fails", "a failure stops what comes after it", || {
-            vec![home(), made("a b<a c<b", &[("b", json!({"phase": "Failed"}))])]
-        }),
-        scenario(
-            "deploy-update",
-            "a second job takes orphans down, in reverse, before anything new comes",
-            || {
+        scenario("deploy-diamond", "a diamond of items is installed in order, each once")
+            .script(|| vec![home(), made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))])]),
+        scenario("deploy-fails", "a failure stops what comes after it")
+            .script(|| vec![home(), made("a b<a c<b", &[("b", json!({"phase": "Failed"}))])]),
+        scenario("deploy-update", "a second job takes orphans down, in reverse, before anything new comes")
+            .script(|| {
                 vec![
                     home(),
                     made("a b<a c<a d<b,c", &[("a", json!({"export": {"port": 1}}))]),
                     changed("a e<a", &[("a", json!({"export": {"port": 2}}))]).when(finished(1)),
                     changed("e", &[]).when(finished(2)),
                 ]
-            },
-        ),
-        scenario("deploy-delete", "a diamond is taken down in reverse and leaves nothing", || {
-            vec![
-                home(),
-                made("a b<a c<a d<b,c", &[]),
-                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
-            ]
+            }),
+        scenario("deploy-delete", "a diamond is taken down in reverse and leaves nothing").script(|| {
+            vec![home(), made("a b<a c<a d<b,c", &[]), Deed::delete(EXECUTION, "e").when(finished(1))]
         }),
-        scenario(
-            "deploy-retry",
-            "an item that cannot be taken down holds what it stands on, until it can",
-            || {
+        scenario("deploy-retry", "an item that cannot be taken down holds what it stands on, until it can")
+            .script(|| {
                 vec![
                     home(),
                     made("a b<a", &[("b", json!({"failOnDelete": true}))]),
-                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                    Deed::delete(EXECUTION, "e").when(finished(1)),
                     mended().when(finished(2)),
                     asked().when(finished(2)),
                 ]
-            },
-        ),
+            }),
         scenario(
             "installation",
             "an Installation runs, exports, changes, and is taken down with all that it made",
-            || {
-                let annotations = json!({annotations::OPERATION: "reconcile"});
-                let create = json!({"metadata": {"name": "e", "namespace": "default", "annotations": annotations},
-                    "spec": installed("a b<a", 1)});
-                let change = json!({"metadata": {"annotations": annotations}, "spec": installed("b c<b", 2)});
-                let again = json!({"metadata": {"annotations": annotations}, "spec": installed("b c<b", 3)});
-                vec![
-                    home(),
-                    Deed::create(INSTALLATION, create),
-                    Deed::patch(INSTALLATION, Some("default"), "e", change).when(installed_times(1)),
-                    Deed::patch(INSTALLATION, Some("default"), "e", again).when(installed_times(2)),
-                    Deed::delete(INSTALLATION, Some("default"), "e", "Background").when(installed_times(3)),
-                ]
-            },
-        ),
+        )
+        .script(|| {
+            let made = merged(json!({"metadata": {"name": "e"}}), with_spec(installed("a b<a", 1)));
+            vec![
+                home(),
+                Deed::create(INSTALLATION, made),
+                Deed::patch(INSTALLATION, "e", with_spec(installed("b c<b", 2))).when(installed_times(1)),
+                Deed::patch(INSTALLATION, "e", with_spec(installed("b c<b", 3))).when(installed_times(2)),
+                Deed::delete(INSTALLATION, "e").when(installed_times(3)),
+            ]
+        }),
         scenario(
             "installation-tree",
             "a diamond of sub-Installations hands data on, changes, and is taken down in reverse",
-            || {
-                let annotations = json!({annotations::OPERATION: "reconcile"});
-                let metadata = json!({"name": "e", "namespace": "default", "annotations": annotations});
-                let change = json!({"metadata": {"annotations": annotations}, "spec": tree("a e<a")});
-                vec![
-                    home(),
-                    Deed::create(
-                        INSTALLATION,
-                        json!({"metadata": metadata, "spec": tree("d<b,c c<a b<a a")}),
-                    ),
-                    Deed::patch(INSTALLATION, Some("default"), "e", change).when(root_jobs(1)),
-                    Deed::delete(INSTALLATION, Some("default"), "e", "Background").when(root_jobs(2)),
-                ]
-            },
-        ),
+        )
+        .script(|| {
+            let made = merged(json!({"metadata": {"name": "e"}}), with_spec(tree("d<b,c c<a b<a a")));
+            vec![
+                home(),
+                Deed::create(INSTALLATION, made),
+                Deed::patch(INSTALLATION, "e", with_spec(tree("a e<a"))).when(root_jobs(1)),
+                Deed::delete(INSTALLATION, "e").when(root_jobs(2)),
+            ]
+        }),
         scenario(
             "deploy-dead-deployer",
             "a deployer that dies after it picked an item up fails the job, and hinders no deletion",
-            || {
-                let items = json!([{"name": "a", "type": "example.dev/somebody-elses"},
+        )
+        .script(|| {
+            let items = json!([{"name": "a", "type": "example.dev/somebody-elses"},
                     {"name": "b", "type": types::MOCK, "dependsOn": ["a"]}]);
-                let metadata = json!({"name": "e", "namespace": "default",
-                    "annotations": {annotations::OPERATION: "reconcile"}});
-                let only_objects = json!({"metadata": {"annotations": {
-                    annotations::OPERATION: "reconcile", annotations::DELETE_WITHOUT_UNINSTALL: "true"}}});
-                vec![
-                    home(),
-                    Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items}})),
-                    picked_up_and_left().when(is_triggered),
-                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
-                    Deed::patch(EXECUTION, Some("default"), "e", only_objects).when(finished(2)),
-                ]
-            },
-        ),
+            let only_objects =
+                json!({"metadata": {"annotations": {annotations::DELETE_WITHOUT_UNINSTALL: "true"}}});
+            vec![
+                home(),
+                Deed::create(EXECUTION, execution(items)),
+                picked_up_and_left().when(is_triggered),
+                Deed::delete(EXECUTION, "e").when(finished(1)),
+                Deed::patch(EXECUTION, "e", reconciled(only_objects)).when(finished(2)),
+            ]
+        }),
     ]
 }
 
@@ -181,19 +159,15 @@ fn is_somebody_elses(item: &Object) -> bool {
 
 /// A deployer of somebody else's takes the item, and is never seen again.
 fn picked_up_and_left() -> Deed {
-    Deed {
-        when: Box::new(|_| true),
-        act: Act::Ask(Box::new(|ground| {
-            let found = ground.all(&ITEM).find(|item| is_somebody_elses(item));
-            let name = found.map(|item| item.name().to_owned()).unwrap_or_default();
-            let triggered = found.and_then(|item| text(item.status(), "jobIDGenerationTime"));
-            let status = json!({"phase": "Init", "lastReconcileTime": triggered,
-                "deployer": {"identity": "x", "name": "somebody", "version": "1"}});
-            let path = format!("{}/status", ITEM.path(Some("default"), Some(&name)));
-            let patch = json!({"status": status});
-            crate::ground::request(http::Method::PATCH, &path, "application/merge-patch+json", &patch)
-        })),
-    }
+    Deed::send(|ground| {
+        let found = ground.all(&ITEM).find(|item| is_somebody_elses(item));
+        let name = found.map(|item| item.name().to_owned()).unwrap_or_default();
+        let triggered = found.and_then(|item| text(item.status(), "jobIDGenerationTime"));
+        let status = json!({"phase": "Init", "lastReconcileTime": triggered,
+            "deployer": {"identity": "x", "name": "somebody", "version": "1"}});
+        let path = format!("{}/status", ITEM.path(Some("default"), Some(&name)));
+        merge_patch(&path, &json!({"status": status}))
+    })
 }
 
 /// An Installation whose blueprint has these items and exports this port, as data and in a Target.
@@ -218,20 +192,9 @@ fn installed_times(jobs: usize) -> impl Fn(&Ground) -> bool {
     move |ground| jobs_of(ground, &INSTALLATION) >= jobs
 }
 
-fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) -> Scenario {
-    Scenario {
-        name,
-        about,
-        own_kinds: true,
-        // An item that nobody picks up in time fails.
-        timed: true,
-        stalls: true,
-        alone: false,
-        github: None,
-        machines,
-        script,
-        ends_with,
-    }
+/// An item that nobody picks up in time fails.
+fn scenario(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).timed().machines(machines).ends_with(ends_with)
 }
 
 fn machines(_: Guards) -> Vec<AnyMachine> {
@@ -253,34 +216,38 @@ fn items(line: &str, configs: &[(&str, Value)]) -> Value {
 }
 
 fn made(line: &str, configs: &[(&str, Value)]) -> Deed {
-    let metadata = json!({"name": "e", "namespace": "default",
-        "annotations": {annotations::OPERATION: "reconcile"}});
-    Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items(line, configs)}}))
+    Deed::create(EXECUTION, execution(items(line, configs)))
 }
 
 fn changed(line: &str, configs: &[(&str, Value)]) -> Deed {
-    let metadata = json!({"annotations": {annotations::OPERATION: "reconcile"}});
-    let patch = json!({"metadata": metadata, "spec": {"deployItems": items(line, configs)}});
-    Deed::patch(EXECUTION, Some("default"), "e", patch)
+    Deed::patch(EXECUTION, "e", with_spec(json!({"deployItems": items(line, configs)})))
 }
 
 fn asked() -> Deed {
-    let patch = json!({"metadata": {"annotations": {annotations::OPERATION: "reconcile"}}});
-    Deed::patch(EXECUTION, Some("default"), "e", patch)
+    Deed::patch(EXECUTION, "e", reconciled(json!({})))
+}
+
+fn execution(items: Value) -> Value {
+    merged(json!({"metadata": {"name": "e"}}), with_spec(json!({"deployItems": items})))
+}
+
+fn with_spec(spec: Value) -> Value {
+    reconciled(json!({"spec": spec}))
+}
+
+/// An object, or a patch of one, that asks for a job.
+pub(super) fn reconciled(object: Value) -> Value {
+    merged(json!({"metadata": {"annotations": {annotations::OPERATION: "reconcile"}}}), object)
 }
 
 /// The item `b` can be taken down from now on.
 fn mended() -> Deed {
-    Deed {
-        when: Box::new(|_| true),
-        act: Act::Ask(Box::new(|ground| {
-            let found = ground.all(&ITEM).find(|item| item.label(labels::NAME) == Some("b"));
-            let name = found.map(|item| item.name().to_owned()).unwrap_or_default();
-            let patch = json!({"spec": {"config": {"failOnDelete": false}}});
-            let path = ITEM.path(Some("default"), Some(&name));
-            crate::ground::request(http::Method::PATCH, &path, "application/merge-patch+json", &patch)
-        })),
-    }
+    Deed::send(|ground| {
+        let found = ground.all(&ITEM).find(|item| item.label(labels::NAME) == Some("b"));
+        let name = found.map(|item| item.name().to_owned()).unwrap_or_default();
+        let patch = json!({"spec": {"config": {"failOnDelete": false}}});
+        merge_patch(&ITEM.path(Some("default"), Some(&name)), &patch)
+    })
 }
 
 /// So many jobs have been finished.
@@ -317,11 +284,7 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
         .iter()
         .any(|happened| *happened.object.kind() == EXECUTION && happened.object.is_deleting());
     let kinds = [INSTALLATION, EXECUTION, ITEM, SECRET, data_object::KIND, target::KIND];
-    let left: usize = kinds.iter().map(|kind| ground.all(kind).count()).sum();
-    if deleted && !late && left > 0 {
-        return Err(format!("{left} objects are left"));
-    }
-    Ok(())
+    if deleted && !late { expect::none_left(ground, &kinds) } else { Ok(()) }
 }
 
 /// Where no job runs nothing is held.
@@ -329,10 +292,7 @@ pub(super) fn no_lock_left(ground: &Ground) -> Result<(), String> {
     let locks = ground.all(&LEASE).filter(|lease| lease.name().starts_with(lock::PREFIX)).count();
     let running =
         ground.all(&ITEM).any(|item| item.status().get("jobID") != item.status().get("jobIDFinished"));
-    if !running && locks > 0 {
-        return Err(format!("{locks} locks are left"));
-    }
-    Ok(())
+    if running { Ok(()) } else { expect::equal("locks left", locks, 0) }
 }
 
 /// A thing that has a turn: an item of an Execution or a sub-Installation of an Installation, by whose it is and by name.
@@ -419,10 +379,6 @@ fn depends_on(item: &Object) -> Vec<String> {
     item.annotation(annotations::DEPENDS_ON)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
-}
-
-fn text<'a>(status: &'a Value, field: &str) -> Option<&'a str> {
-    status.get(field).and_then(Value::as_str)
 }
 
 #[cfg(test)]

@@ -6,137 +6,79 @@ use pawl_machines::cluster::garbage::Garbage;
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
+use super::expect;
 use crate::ground::Ground;
 use crate::mutant::Guards;
-use crate::scenario::{Act, Deed, Scenario};
+use crate::scenario::{Deed, Scenario};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        Scenario {
-            name: "garbage",
-            about: "children go after their owner, and grandchildren after them",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
-                let mut script = family();
-                script.push(delete("owner", "Background"));
-                script
-            },
-            ends_with: |ground| left(ground, &["other"]),
-        },
-        Scenario {
-            name: "garbage-foreground",
-            about: "an owner deleted in the foreground goes last",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
-                let mut script = family();
-                script.push(delete("owner", "Foreground"));
-                script
-            },
-            ends_with: |ground| {
+        scenario("garbage", "children go after their owner, and grandchildren after them")
+            .script(|| family_whose_owner_goes("Background"))
+            .ends_with(|ground| left(ground, &["other"])),
+        scenario("garbage-foreground", "an owner deleted in the foreground goes last")
+            .script(|| family_whose_owner_goes("Foreground"))
+            .ends_with(|ground| {
                 left(ground, &["other"])?;
                 let gone =
                     |name: &str| ground.history.iter().rposition(|happened| happened.object.name() == name);
-                if gone("owner") > gone("child-a") {
-                    Ok(())
-                } else {
-                    Err("the owner went before its child".into())
-                }
-            },
-        },
-        Scenario {
-            name: "garbage-orphan",
-            about: "orphaned children stay, without the reference",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
-                let mut script = family();
-                script.push(delete("owner", "Orphan"));
-                script
-            },
-            ends_with: |ground| left(ground, &["child-a", "child-b", "grandchild", "other"]),
-        },
-        Scenario {
-            name: "garbage-two-owners",
-            about: "a child of two owners stays while one is there",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
+                expect::equal("the owner went last", gone("owner") > gone("child-a"), true)
+            }),
+        scenario("garbage-orphan", "orphaned children stay, without the reference")
+            .script(|| family_whose_owner_goes("Orphan"))
+            .ends_with(|ground| left(ground, &["child-a", "child-b", "grandchild", "other"])),
+        scenario("garbage-two-owners", "a child of two owners stays while one is there")
+            .script(|| {
                 vec![
                     create("one", &[]),
                     create("two", &[]),
                     create("child", &["one", "two"]),
-                    delete("one", "Background"),
+                    Deed::delete(CONFIG_MAP, "one"),
                 ]
-            },
-            ends_with: |ground| left(ground, &["child", "two"]),
-        },
-        Scenario {
-            name: "garbage-other-kind",
-            about: "an owner that the cache has not seen yet is not an owner that is gone",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
-                let secret = json!({"metadata": {"name": "owner", "namespace": "default"}});
-                vec![Deed::create(SECRET, secret), create_under(SECRET, "child", &["owner"])]
-            },
-            ends_with: |ground| left(ground, &["child"]),
-        },
-        Scenario {
-            name: "garbage-namesake",
-            about: "a child made anew under a new owner of the same name is nobody's garbage",
-            own_kinds: false,
-            timed: false,
-            stalls: true,
-            alone: false,
-            github: None,
-            machines,
-            script: || {
-                vec![
-                    create("owner", &[]),
-                    create("child", &["owner"]),
-                    delete("owner", "Background"),
-                    create("owner", &[]).when(|ground| ground.get(&CONFIG_MAP, "default", "child").is_none()),
-                    create("child", &["owner"]),
-                ]
-            },
-            ends_with: |ground| left(ground, &["child", "owner"]),
-        },
+            })
+            .ends_with(|ground| left(ground, &["child", "two"])),
+        scenario(
+            "garbage-other-kind",
+            "an owner that the cache has not seen yet is not an owner that is gone",
+        )
+        .script(|| {
+            let secret = json!({"metadata": {"name": "owner"}});
+            vec![Deed::create(SECRET, secret), create_under(SECRET, "child", &["owner"])]
+        })
+        .ends_with(|ground| left(ground, &["child"])),
+        scenario(
+            "garbage-namesake",
+            "a child made anew under a new owner of the same name is nobody's garbage",
+        )
+        .script(|| {
+            vec![
+                create("owner", &[]),
+                create("child", &["owner"]),
+                Deed::delete(CONFIG_MAP, "owner"),
+                create("owner", &[]).when(|ground| ground.get(&CONFIG_MAP, "default", "child").is_none()),
+                create("child", &["owner"]),
+            ]
+        })
+        .ends_with(|ground| left(ground, &["child", "owner"])),
     ]
+}
+
+fn scenario(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).without_own_kinds().machines(machines)
 }
 
 fn machines(_: Guards) -> Vec<AnyMachine> {
     vec![AnyMachine::new(Garbage)]
 }
 
-fn family() -> Vec<Deed> {
+fn family_whose_owner_goes(policy: &'static str) -> Vec<Deed> {
     vec![
         create("owner", &[]),
         create("child-a", &["owner"]),
         create("child-b", &["owner"]),
         create("grandchild", &["child-a"]),
         create("other", &[]),
+        Deed::delete_with_policy(CONFIG_MAP, "owner", policy),
     ]
 }
 
@@ -145,8 +87,7 @@ fn create(name: &'static str, owners: &'static [&'static str]) -> Deed {
 }
 
 fn create_under(owner_kind: Kind, name: &'static str, owners: &'static [&'static str]) -> Deed {
-    let mut deed = Deed::create(CONFIG_MAP, json!({"metadata": {"name": name, "namespace": "default"}}));
-    deed.act = Act::Ask(Box::new(move |ground| {
+    Deed::create_from(CONFIG_MAP, move |ground| {
         let references: Vec<Value> = owners
             .iter()
             .filter_map(|owner| ground.get(&owner_kind, "default", owner))
@@ -156,16 +97,8 @@ fn create_under(owner_kind: Kind, name: &'static str, owners: &'static [&'static
                     "controller": index == 0, "blockOwnerDeletion": true})
             })
             .collect();
-        let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": "default", "ownerReferences": references}});
-        let path = CONFIG_MAP.path(Some("default"), None);
-        crate::ground::request(http::Method::POST, &path, "application/json", &manifest)
-    }));
-    deed
-}
-
-fn delete(name: &'static str, policy: &'static str) -> Deed {
-    Deed::delete(CONFIG_MAP, Some("default"), name, policy)
+        json!({"metadata": {"name": name, "ownerReferences": references}})
+    })
 }
 
 fn left(ground: &Ground, expected: &[&str]) -> Result<(), String> {
@@ -174,5 +107,5 @@ fn left(ground: &Ground, expected: &[&str]) -> Result<(), String> {
         .filter(|object| object.namespace() == Some("default") && object.name() != "kube-root-ca.crt")
         .map(|object| object.name())
         .collect();
-    if names == expected { Ok(()) } else { Err(format!("left are {names:?}, expected {expected:?}")) }
+    expect::equal("objects left", names, expected)
 }

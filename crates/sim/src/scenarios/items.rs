@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pawl_api::deploy::{annotations, deploy_item, execution, labels, types};
+use pawl_api::deploy::{deploy_item, execution, labels, types};
 use pawl_api::k8s::{CONFIG_MAP, JOB, LEASE, POD};
 use pawl_api::meta::Kind;
 use pawl_api::pawl;
@@ -18,8 +18,9 @@ use pawl_machines::machine::AnyMachine;
 use pawl_machines::object::Object;
 use serde_json::{Value, json};
 
-use super::deploy::{finished, in_order, no_lock_left};
-use super::home;
+use super::deploy::{finished, in_order, no_lock_left, reconciled};
+use super::expect::{has_condition, text};
+use super::{home, merged};
 use crate::ground::Ground;
 use crate::mutant::Guards;
 use crate::scenario::{Deed, Scenario};
@@ -30,68 +31,56 @@ const FREEZE: Kind = pawl::freeze::KIND;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        scenario("manifests", "objects are applied, leave the list, and are taken down in reverse", || {
-            vec![
-                home(),
-                made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
-                changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
-                    .when(finished(1)),
-                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(2)),
-            ]
-        }),
-        scenario("manifests-locked", "two items that act on one target act one after the other", || {
-            let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
-            let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
-            vec![home(), made(json!([one("a"), one("b")]))]
-        }),
-        scenario(
-            "item-frozen",
-            "an item waits while a Freeze holds, and goes on when it is taken away",
+        scenario("manifests", "objects are applied, leave the list, and are taken down in reverse").script(
             || {
                 vec![
                     home(),
-                    Deed::create(
-                        FREEZE,
-                        json!({"metadata": {"name": "holidays"},
-                        "spec": {"from": "2020-01-01T00:00:00Z", "reason": "nobody is here"}}),
-                    ),
-                    made(json!([manifests("a", &["a1"]), after("a", manifests("b", &["b1"]))])).when(
-                        |ground| ground.all(&FREEZE).any(|freeze| freeze.status().get("active").is_some()),
-                    ),
-                    // A cache that has not seen the Freeze lets an item go; then there is nothing to wait for.
-                    Deed::delete(FREEZE, None, "holidays", "Background")
-                        .when(|ground| ground.all(&ITEM).any(is_frozen) || finished(1)(ground)),
-                    Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                    made(json!([manifests("a", &["a1", "a2"]), after("a", manifests("b", &["b1"]))])),
+                    changed(json!([manifests("a", &["a2", "a3"]), after("a", manifests("b", &["b1"]))]))
+                        .when(finished(1)),
+                    Deed::delete(EXECUTION, "e").when(finished(2)),
                 ]
             },
         ),
-        scenario("container", "an image runs once in a job, and once more when its item goes", || {
+        scenario("manifests-locked", "two items that act on one target act one after the other").script(
+            || {
+                let web = json!({pawl::annotations::TARGETS: "prod/deployment/web"});
+                let one = |name: &str| with(mock(name, json!({"delay": "5s"})), "annotations", web.clone());
+                vec![home(), made(json!([one("a"), one("b")]))]
+            },
+        ),
+        scenario("item-frozen", "an item waits while a Freeze holds, and goes on when it is taken away")
+            .script(|| {
+                let freeze = json!({"from": "2020-01-01T00:00:00Z", "reason": "nobody is here"});
+                let is_active = |ground: &Ground| {
+                    ground.all(&FREEZE).any(|freeze| freeze.status().get("active").is_some())
+                };
+                vec![
+                    home(),
+                    Deed::create_with_spec(FREEZE, "holidays", freeze),
+                    made(json!([manifests("a", &["a1"]), after("a", manifests("b", &["b1"]))]))
+                        .when(is_active),
+                    // A cache that has not seen the Freeze lets an item go; then there is nothing to wait for.
+                    Deed::delete(FREEZE, "holidays")
+                        .when(|ground| is_any_frozen(ground) || finished(1)(ground)),
+                    Deed::delete(EXECUTION, "e").when(finished(1)),
+                ]
+            }),
+        scenario("container", "an image runs once in a job, and once more when its item goes").script(|| {
             vec![
                 home(),
                 made(json!([image("a", &["exit", "0"])])),
-                Deed::delete(EXECUTION, Some("default"), "e", "Background").when(finished(1)),
+                Deed::delete(EXECUTION, "e").when(finished(1)),
             ]
         }),
-        scenario("container-fails", "an image that fails is tried again as often as the item says", || {
-            vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]
-        }),
+        scenario("container-fails", "an image that fails is tried again as often as the item says")
+            .script(|| vec![home(), made(json!([with(image("a", &["exit", "1"]), "retries", json!(1))]))]),
     ]
 }
 
-fn scenario(name: &'static str, about: &'static str, script: fn() -> Vec<Deed>) -> Scenario {
-    Scenario {
-        name,
-        about,
-        own_kinds: true,
-        // An item that nobody picks up in time fails.
-        timed: true,
-        stalls: false,
-        alone: false,
-        github: None,
-        machines,
-        script,
-        ends_with,
-    }
+/// An item that nobody picks up in time fails.
+fn scenario(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).timed().without_stalls().machines(machines).ends_with(ends_with)
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
@@ -109,7 +98,6 @@ fn manifests(name: &str, maps: &[&str]) -> Value {
     json!({"name": name, "type": types::MANIFEST, "config": {"manifests": maps}})
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn mock(name: &str, config: Value) -> Value {
     json!({"name": name, "type": types::MOCK, "config": config})
 }
@@ -122,24 +110,16 @@ fn after(other: &str, item: Value) -> Value {
     with(item, "dependsOn", json!([other]))
 }
 
-fn with(mut item: Value, field: &str, value: Value) -> Value {
-    if let Some(fields) = item.as_object_mut() {
-        fields.insert(field.to_owned(), value);
-    }
-    item
+fn with(item: Value, field: &str, value: Value) -> Value {
+    merged(item, json!({field: value}))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn made(items: Value) -> Deed {
-    let metadata =
-        json!({"name": "e", "namespace": "default", "annotations": {annotations::OPERATION: "reconcile"}});
-    Deed::create(EXECUTION, json!({"metadata": metadata, "spec": {"deployItems": items}}))
+    Deed::create(EXECUTION, reconciled(json!({"metadata": {"name": "e"}, "spec": {"deployItems": items}})))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
 fn changed(items: Value) -> Deed {
-    let patch = json!({"metadata": {"annotations": {annotations::OPERATION: "reconcile"}}, "spec": {"deployItems": items}});
-    Deed::patch(EXECUTION, Some("default"), "e", patch)
+    Deed::patch(EXECUTION, "e", reconciled(json!({"spec": {"deployItems": items}})))
 }
 
 fn ends_with(ground: &Ground) -> Result<(), String> {
@@ -148,9 +128,8 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     one_holder(ground)?;
     no_lock_left(ground)?;
     // Whoever had to wait got its turn in the end.
-    let text =
-        |item: &Object, field: &str| item.status().get(field).and_then(Value::as_str).map(str::to_owned);
-    let unfinished = |item: &&Arc<Object>| text(item, "jobID") != text(item, "jobIDFinished");
+    let unfinished =
+        |item: &&Arc<Object>| text(item.status(), "jobID") != text(item.status(), "jobIDFinished");
     if let Some(item) = ground.all(&ITEM).find(unfinished) {
         return Err(format!("{} has not finished its job: {}", item.name(), item.status()));
     }
@@ -161,10 +140,8 @@ fn ends_with(ground: &Ground) -> Result<(), String> {
     Ok(())
 }
 
-fn is_frozen(item: &Arc<Object>) -> bool {
-    let conditions = item.status().get("conditions").and_then(Value::as_array);
-    let says = |one: &Value, field: &str, word: &str| one.get(field).and_then(Value::as_str) == Some(word);
-    conditions.into_iter().flatten().any(|one| says(one, "type", "Frozen") && says(one, "status", "True"))
+fn is_any_frozen(ground: &Ground) -> bool {
+    ground.all(&ITEM).any(|item| has_condition(item, "Frozen", "True"))
 }
 
 /// No Job ran more than one Pod, and no Job was made twice: its name is that of one try of one job.

@@ -1,7 +1,10 @@
 //! Every scenario, by name.
 
+#![expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
+
 mod actions;
 mod deploy;
+pub(crate) mod expect;
 mod garbage;
 mod git;
 mod items;
@@ -13,7 +16,7 @@ mod workloads;
 
 use pawl_api::k8s::NAMESPACE;
 use pawl_api::pawl::SYSTEM_NAMESPACE;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scenario::{Deed, Scenario};
 
@@ -39,6 +42,23 @@ pub fn all() -> Vec<Scenario> {
 /// Where the locks are: without it no unit of any door ever acts.
 fn home() -> Deed {
     Deed::create(NAMESPACE, json!({"metadata": {"name": SYSTEM_NAMESPACE}}))
+}
+
+/// A manifest with another laid over it: objects are merged, everything else is replaced.
+fn merged(mut manifest: Value, over: Value) -> Value {
+    merge(&mut manifest, over);
+    manifest
+}
+
+fn merge(into: &mut Value, over: Value) {
+    match (into, over) {
+        (Value::Object(into), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, over) => *into = over,
+    }
 }
 
 pub fn find(name: &str) -> Option<Scenario> {

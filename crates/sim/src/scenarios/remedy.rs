@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use http::Method;
 use pawl_api::git::workflow::HELD;
 use pawl_api::k8s::{JOB, LEASE, NAMESPACE, POD};
 use pawl_api::meta::Kind;
@@ -17,11 +16,12 @@ use pawl_machines::remedy::kubernetes_execution::KubernetesExecutions;
 use pawl_machines::remedy::memory::Memory;
 use serde_json::{Value, json};
 
-use super::home;
-use crate::ground::{Ground, Happened, request};
+use super::expect::{self, has_condition, jobs_ran, none_left, text};
+use super::{home, merged};
+use crate::ground::{Ground, Happened};
 use crate::mutant::Guards;
 use crate::oracle;
-use crate::scenario::{Act, Deed, Scenario, phase_is};
+use crate::scenario::{Deed, Scenario, merge_patch, phase_is};
 
 const EXECUTION: Kind = workflow_execution::KIND;
 const REQUEST: Kind = remediation_request::KIND;
@@ -44,102 +44,72 @@ fn executions() -> Vec<Scenario> {
         scenario(
             "remedy-job",
             "an execution runs its Job once and completes; its second target's lock goes without a trace",
-            || {
-                let more =
-                    json!({"metadata": {"annotations": {"pawl.dev/targets": "default/deployment/db"}}});
-                vec![home(), execution("w", "exit:0", more)]
-            },
-            |ground| {
-                fair(ground).and_then(|()| runs(ground, 1)).and_then(|()| ends(ground, "w", "Completed"))
-            },
-        ),
-        scenario(
-            "remedy-job-fails",
-            "an execution that fails blocks its workflow on its target",
-            || {
-                let next = execution("v", "exit:0", json!({})).when(phase_is(EXECUTION, "w", "Failed"));
-                vec![home(), execution("w", "exit:3", json!({})), next]
-            },
-            |ground| {
+        )
+        .script(|| {
+            let more = json!({"metadata": {"annotations": {"pawl.dev/targets": "default/deployment/db"}}});
+            vec![home(), execution("w", "exit:0", more)]
+        })
+        .ends_with(|ground| {
+            fair(ground).and_then(|()| jobs_ran(ground, 1)).and_then(|()| ends(ground, "w", "Completed"))
+        }),
+        scenario("remedy-job-fails", "an execution that fails blocks its workflow on its target")
+            .script(|| {
+                let next = run("v", "exit:0").when(phase_is(EXECUTION, "w", "Failed"));
+                vec![home(), run("w", "exit:3"), next]
+            })
+            .ends_with(|ground| {
                 fair(ground)?;
-                runs(ground, 1)?;
+                jobs_ran(ground, 1)?;
                 ends(ground, "w", "Failed")?;
                 says(ground, "v", "PreviousExecutionFailed")
-            },
-        ),
+            }),
         scenario(
             "remedy-contenders",
             "of ten executions on one target never two run at once, and whoever is skipped is told why",
-            || {
-                let wanted = CONTENDERS.iter().enumerate().map(|(number, name)| {
-                    let image = if number % 4 == 3 { "exit:1" } else { "exit:0" };
-                    let spec =
-                        json!({"cooldown": "0s", "workflowRef": {"workflowId": format!("w{}", number % 3)}});
-                    execution(name, image, json!({"spec": spec}))
-                });
-                std::iter::once(home()).chain(wanted).collect()
-            },
-            |ground| {
-                fair(ground)?;
-                let over = CONTENDERS.iter().all(|name| {
-                    let phase =
-                        ground.get(&EXECUTION, "default", name).map(|one| one.status()["phase"].clone());
-                    matches!(phase.as_ref().and_then(Value::as_str), Some("Completed" | "Failed" | "Skipped"))
-                });
-                if over { Ok(()) } else { Err("a contender is not over".to_owned()) }
-            },
-        ),
+        )
+        .script(|| {
+            let wanted = CONTENDERS.iter().enumerate().map(|(number, name)| {
+                let image = if number % 4 == 3 { "exit:1" } else { "exit:0" };
+                let spec =
+                    json!({"cooldown": "0s", "workflowRef": {"workflowId": format!("w{}", number % 3)}});
+                execution(name, image, json!({"spec": spec}))
+            });
+            std::iter::once(home()).chain(wanted).collect()
+        })
+        .ends_with(|ground| {
+            fair(ground)?;
+            let over = CONTENDERS.iter().all(|name| {
+                let status = ground.get(&EXECUTION, "default", name).map(|one| one.status());
+                let phase = status.and_then(|status| text(status, "phase"));
+                matches!(phase, Some("Completed" | "Failed" | "Skipped"))
+            });
+            expect::equal("all contenders are over", over, true)
+        }),
         scenario(
             "remedy-delete",
             "an execution deleted while it runs stops its Job before it goes, and lets go of the target",
-            || {
-                vec![
-                    home(),
-                    execution("w", "hang", json!({})),
-                    Deed::delete(EXECUTION, Some("default"), "w", "Background")
-                        .when(|ground| ground.all(&POD).next().is_some()),
-                ]
-            },
-            |ground| {
-                fair(ground)?;
-                match ground.all(&EXECUTION).count() + ground.all(&JOB).count() {
-                    0 => Ok(()),
-                    left => Err(format!("{left} objects are left")),
-                }
-            },
-        ),
-        scenario(
-            "remedy-cancel",
-            "an execution that is cancelled stops its Job",
-            || {
+        )
+        .script(|| vec![home(), run("w", "hang"), Deed::delete(EXECUTION, "w").when(has_pod)])
+        .ends_with(|ground| fair(ground).and_then(|()| none_left(ground, &[EXECUTION, JOB]))),
+        scenario("remedy-cancel", "an execution that is cancelled stops its Job")
+            .script(|| {
                 let cancel = json!({"metadata": {"annotations": {annotations::CANCEL: "enough"}}});
-                vec![
-                    home(),
-                    execution("w", "hang", json!({})),
-                    Deed::patch(EXECUTION, Some("default"), "w", cancel)
-                        .when(|ground| ground.all(&POD).next().is_some()),
-                ]
-            },
-            |ground| fair(ground).and_then(|()| ends(ground, "w", "Failed")),
-        ),
+                vec![home(), run("w", "hang"), Deed::patch(EXECUTION, "w", cancel).when(has_pod)]
+            })
+            .ends_with(|ground| fair(ground).and_then(|()| ends(ground, "w", "Failed"))),
     ]
 }
 
 fn on_tekton() -> Vec<Scenario> {
     vec![
-        scenario(
-            "remedy-tekton",
-            "an execution makes one PipelineRun, and completes as Tekton says",
-            || {
+        scenario("remedy-tekton", "an execution makes one PipelineRun, and completes as Tekton says")
+            .script(|| {
                 let tekton = json!({"spec": {"engine": "tekton"}});
                 vec![home(), execution("w", "bundle", tekton), tekton_says("True", "Succeeded")]
-            },
-            |ground| fair(ground).and_then(|()| ends(ground, "w", "Completed")),
-        ),
-        scenario(
-            "remedy-tekton-elsewhere",
-            "a PipelineRun in another namespace goes with its execution",
-            || {
+            })
+            .ends_with(|ground| fair(ground).and_then(|()| ends(ground, "w", "Completed"))),
+        scenario("remedy-tekton-elsewhere", "a PipelineRun in another namespace goes with its execution")
+            .script(|| {
                 let labels = json!({"pawl.dev/allow-from": "default"});
                 let spec = json!({"engine": "tekton", "executionConfig": {"namespace": "runs"}});
                 vec![
@@ -147,124 +117,58 @@ fn on_tekton() -> Vec<Scenario> {
                     Deed::create(NAMESPACE, json!({"metadata": {"name": "runs", "labels": labels}})),
                     execution("w", "bundle", json!({"spec": spec})),
                     tekton_says("True", "Succeeded"),
-                    Deed::delete(EXECUTION, Some("default"), "w", "Background").when(phase_is(
-                        EXECUTION,
-                        "w",
-                        "Completed",
-                    )),
+                    Deed::delete(EXECUTION, "w").when(phase_is(EXECUTION, "w", "Completed")),
                 ]
-            },
-            |ground| {
-                fair(ground)?;
-                match ground.all(&EXECUTION).count() + ground.all(&PIPELINE_RUN).count() {
-                    0 => Ok(()),
-                    left => Err(format!("{left} objects are left")),
-                }
-            },
-        ),
+            })
+            .ends_with(|ground| fair(ground).and_then(|()| none_left(ground, &[EXECUTION, PIPELINE_RUN]))),
     ]
 }
 
 fn requests() -> Vec<Scenario> {
     vec![
-        scenario(
-            "remedy-request",
-            "the steps of a request run in their order",
-            || {
-                let steps = json!([
-                    step("a", "exit:0", &[]),
-                    step("b", "exit:0", &[]),
-                    step("c", "exit:0", &["a", "b"])
-                ]);
-                vec![
-                    home(),
-                    playbook(),
-                    remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}})),
-                ]
-            },
-            |ground| {
+        scenario("remedy-request", "the steps of a request run in their order")
+            .script(|| {
+                let steps =
+                    [step("a", "exit:0", &[]), step("b", "exit:0", &[]), step("c", "exit:0", &["a", "b"])];
+                vec![home(), playbook(), remediation(&steps, timeouts(FAR))]
+            })
+            .ends_with(|ground| {
                 fair(ground)?;
-                runs(ground, 3)?;
+                jobs_ran(ground, 3)?;
                 request_is(ground, "Completed")
-            },
-        ),
-        scenario(
-            "remedy-request-fails",
-            "after a step that failed nothing more is started",
-            || {
-                let steps = json!([step("a", "exit:1", &[]), step("b", "exit:0", &["a"])]);
-                vec![home(), remediation(steps, json!({"timeouts": {"global": FAR, "executing": FAR}}))]
-            },
-            |ground| {
+            }),
+        scenario("remedy-request-fails", "after a step that failed nothing more is started")
+            .script(|| {
+                let steps = [step("a", "exit:1", &[]), step("b", "exit:0", &["a"])];
+                vec![home(), remediation(&steps, timeouts(FAR))]
+            })
+            .ends_with(|ground| {
                 fair(ground)?;
-                runs(ground, 1)?;
+                jobs_ran(ground, 1)?;
                 request_is(ground, "Failed")
-            },
-        ),
-        scenario(
-            "remedy-request-late",
-            "a request whose time is over cancels what runs",
-            || {
-                vec![
-                    home(),
-                    remediation(
-                        json!([step("a", "hang", &[])]),
-                        json!({"timeouts": {"global": "10m", "executing": FAR}}),
-                    ),
-                ]
-            },
-            |ground| fair(ground).and_then(|()| request_is(ground, "TimedOut")),
-        ),
-        scenario(
-            "remedy-request-kept",
-            "after its retention a request goes with all it made",
-            || vec![home(), remediation(json!([step("a", "exit:0", &[])]), json!({"retention": "20m"}))],
-            |ground| {
-                fair(ground)?;
-                match ground.all(&REQUEST).count() + ground.all(&EXECUTION).count() + ground.all(&JOB).count()
-                {
-                    0 => Ok(()),
-                    left => Err(format!("{left} objects are left")),
-                }
-            },
-        ),
-        scenario(
-            "remedy-request-blocked",
-            "a request that finds its target taken runs when it is free",
-            || {
-                let other = json!({"spec": {"workflowRef": {"workflowId": "other"}, "targetResource": "default/deployment/a"}});
-                vec![
-                    home(),
-                    execution("w", "exit:0", other),
-                    remediation(
-                        json!([step("a", "exit:0", &[])]),
-                        json!({"timeouts": {"global": FAR, "executing": FAR}}),
-                    ),
-                ]
-            },
-            |ground| fair(ground).and_then(|()| request_is(ground, "Completed")),
-        ),
+            }),
+        scenario("remedy-request-late", "a request whose time is over cancels what runs")
+            .script(|| vec![home(), remediation(&[step("a", "hang", &[])], timeouts("10m"))])
+            .ends_with(|ground| fair(ground).and_then(|()| request_is(ground, "TimedOut"))),
+        scenario("remedy-request-kept", "after its retention a request goes with all it made")
+            .script(|| {
+                let steps = [step("a", "exit:0", &[])];
+                vec![home(), remediation(&steps, json!({"retention": "20m"}))]
+            })
+            .ends_with(|ground| fair(ground).and_then(|()| none_left(ground, &[REQUEST, EXECUTION, JOB]))),
+        scenario("remedy-request-blocked", "a request that finds its target taken runs when it is free")
+            .script(|| {
+                let other = json!({"spec": {"workflowRef": {"workflowId": "other"},
+                    "targetResource": "default/deployment/a"}});
+                let steps = [step("a", "exit:0", &[])];
+                vec![home(), execution("w", "exit:0", other), remediation(&steps, timeouts(FAR))]
+            })
+            .ends_with(|ground| fair(ground).and_then(|()| request_is(ground, "Completed"))),
     ]
 }
 
-fn scenario(
-    name: &'static str,
-    about: &'static str,
-    script: fn() -> Vec<Deed>,
-    ends_with: fn(&Ground) -> Result<(), String>,
-) -> Scenario {
-    Scenario {
-        name,
-        about,
-        own_kinds: true,
-        timed: true,
-        stalls: true,
-        alone: false,
-        github: None,
-        machines,
-        script,
-        ends_with,
-    }
+fn scenario(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).timed().machines(machines)
 }
 
 pub(super) fn machines(guards: Guards) -> Vec<AnyMachine> {
@@ -273,12 +177,15 @@ pub(super) fn machines(guards: Guards) -> Vec<AnyMachine> {
     super::jobs::machines(guards).into_iter().chain(own).chain([AnyMachine::new(Reaper)]).collect()
 }
 
-fn execution(name: &'static str, image: &str, patch: Value) -> Deed {
-    let mut manifest = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"engine": "job",
-        "targetResource": "default/deployment/web", "workflowRef": {"workflowId": "mend", "containerImage": image},
-        "executionConfig": {"timeout": FAR}}});
-    merge(&mut manifest, patch);
-    Deed::create(EXECUTION, manifest)
+/// An execution of this image on the target that all share.
+fn run(name: &str, image: &str) -> Deed {
+    execution(name, image, json!({}))
+}
+
+fn execution(name: &str, image: &str, more: Value) -> Deed {
+    let spec = json!({"engine": "job", "targetResource": "default/deployment/web",
+        "workflowRef": {"workflowId": "mend", "containerImage": image}, "executionConfig": {"timeout": FAR}});
+    Deed::create(EXECUTION, merged(json!({"metadata": {"name": name}, "spec": spec}), more))
 }
 
 fn step(name: &str, image: &str, after: &[&str]) -> Value {
@@ -287,12 +194,14 @@ fn step(name: &str, image: &str, after: &[&str]) -> Value {
         "workflowRef": {"workflowId": name, "containerImage": image}}})
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
-fn remediation(steps: Value, more: Value) -> Deed {
-    let mut spec = json!({"targetResource": {"kind": "Deployment", "name": "web", "namespace": "default"},
+fn timeouts(global: &str) -> Value {
+    json!({"timeouts": {"global": global, "executing": FAR}})
+}
+
+fn remediation(steps: &[Value], more: Value) -> Deed {
+    let spec = json!({"targetResource": {"kind": "Deployment", "name": "web", "namespace": "default"},
         "plan": {"steps": steps}});
-    merge(&mut spec, more);
-    Deed::create(REQUEST, json!({"metadata": {"name": "r", "namespace": "default"}, "spec": spec}))
+    Deed::create_with_spec(REQUEST, "r", merged(spec, more))
 }
 
 /// Says of itself that it can be used.
@@ -300,63 +209,37 @@ fn playbook() -> Deed {
     let spec = json!({"matchers": [{"name": "alertname", "value": "Crash"}],
         "target": {"kind": "Deployment", "nameLabel": "deployment", "namespaceLabel": "namespace"},
         "plan": {"steps": [step("a", "exit:0", &[])]}});
-    Deed::create(
-        remediation_playbook::KIND,
-        json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}),
-    )
+    Deed::create_with_spec(remediation_playbook::KIND, "p", spec)
 }
 
 /// Tekton's part, once the run is let go.
 fn tekton_says(status: &'static str, reason: &'static str) -> Deed {
-    let say = move |ground: &Ground| {
+    Deed::send(move |ground| {
         let Some(run) = ground.all(&PIPELINE_RUN).next() else { return http::Request::new(Vec::new()) };
         let path = format!("{}/status", PIPELINE_RUN.path(run.namespace(), Some(run.name())));
         let at = format!("{:.0}", ground.now());
         let condition = json!({"type": "Succeeded", "status": status, "reason": reason, "message": "so it is",
             "lastTransitionTime": at});
         let said = json!({"status": {"startTime": at, "completionTime": at, "conditions": [condition]}});
-        request(Method::PATCH, &path, "application/merge-patch+json", &said)
-    };
-    Deed { when: Box::new(|_| true), act: Act::Ask(Box::new(say)) }
-        .when(|ground| ground.all(&PIPELINE_RUN).any(|run| run.annotation(HELD).is_none()))
+        merge_patch(&path, &said)
+    })
+    .when(|ground| ground.all(&PIPELINE_RUN).any(|run| run.annotation(HELD).is_none()))
 }
 
-pub(super) fn merge(into: &mut Value, patch: Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, patch) => *into = patch,
-    }
+fn has_pod(ground: &Ground) -> bool {
+    ground.all(&POD).next().is_some()
 }
 
 fn says(ground: &Ground, name: &str, reason: &str) -> Result<(), String> {
-    let status = ground.get(&EXECUTION, "default", name).map(|one| one.status().clone()).unwrap_or_default();
-    let found = status.get("reason").and_then(Value::as_str);
-    if found == Some(reason) { Ok(()) } else { Err(format!("{name} does not say {reason}: {status}")) }
+    expect::says(ground, &EXECUTION, name, "/reason", reason)
 }
 
-fn ends(ground: &Ground, name: &'static str, phase: &'static str) -> Result<(), String> {
-    if phase_is(EXECUTION, name, phase)(ground) {
-        return Ok(());
-    }
-    let status = ground.get(&EXECUTION, "default", name).map(|one| one.status().clone());
-    Err(format!("{name} is not {phase}: {status:?}"))
+fn ends(ground: &Ground, name: &str, phase: &str) -> Result<(), String> {
+    expect::phase(ground, &EXECUTION, name, phase)
 }
 
 fn request_is(ground: &Ground, phase: &str) -> Result<(), String> {
-    let status = ground.get(&REQUEST, "default", "r").map(|one| one.status().clone()).unwrap_or_default();
-    let found = status.get("overallPhase").and_then(Value::as_str);
-    if found == Some(phase) { Ok(()) } else { Err(format!("the request is not {phase}: {status}")) }
-}
-
-/// So many Jobs were let go, ever.
-fn runs(ground: &Ground, expected: usize) -> Result<(), String> {
-    let jobs = ground.history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
-    let ran: BTreeSet<&str> = jobs.filter(|job| oracle::has_run(job)).map(|job| job.uid()).collect();
-    if ran.len() == expected { Ok(()) } else { Err(format!("{} Jobs ran", ran.len())) }
+    expect::says(ground, &REQUEST, "r", "/overallPhase", phase)
 }
 
 /// What holds whoever wins: never two runs alive on a target, no run without the lock, no lock without a reason at the end,
@@ -448,11 +331,7 @@ impl Past {
             .and_then(|one| one.get("value"))
             .and_then(Value::as_str);
         let owner = job.controller().map(|owner| owner.uid.clone()).unwrap_or_default();
-        let conditions = job.status().get("conditions").and_then(Value::as_array);
-        let over = conditions.into_iter().flatten().any(|one| {
-            let type_ = one.get("type").and_then(Value::as_str);
-            matches!(type_, Some("Complete" | "Failed")) && one.get("status") == Some(&json!("True"))
-        });
+        let over = ["Complete", "Failed"].iter().any(|end| has_condition(job, end, "True"));
         let alive = !gone && !over && oracle::has_run(job);
         let target = target.unwrap_or_default().to_owned();
         self.jobs.insert(job.uid().to_owned(), JobSeen { owner, target, alive });

@@ -46,7 +46,7 @@ fn disturb_everywhere(deed: fn() -> Deed) {
 fn a_target_that_moves_at_every_step_is_changed_only_as_it_was_approved() {
     disturb_everywhere(|| {
         let more = json!({"spec": {"replicas": 9}});
-        Deed::patch(DEPLOYMENT, Some("default"), "web", more).when(asked)
+        Deed::patch(DEPLOYMENT, "web", more).when(asked)
     });
 }
 
@@ -54,7 +54,7 @@ fn a_target_that_moves_at_every_step_is_changed_only_as_it_was_approved() {
 fn a_policy_that_denies_at_every_step_stops_what_was_not_let_go() {
     disturb_everywhere(|| {
         let no = json!({"data": {"a.rego": "deny"}});
-        Deed::patch(CONFIG_MAP, Some(SYSTEM_NAMESPACE), "policy", no).when(asked)
+        Deed::patch(CONFIG_MAP, "policy", no).in_namespace(SYSTEM_NAMESPACE).when(asked)
     });
 }
 
@@ -62,7 +62,7 @@ fn a_policy_that_denies_at_every_step_stops_what_was_not_let_go() {
 fn a_policy_that_moves_at_every_step_makes_approvals_of_before_worthless() {
     disturb_everywhere(|| {
         let other = json!({"data": {"b.rego": "another"}});
-        Deed::patch(CONFIG_MAP, Some(SYSTEM_NAMESPACE), "policy", other).when(asked)
+        Deed::patch(CONFIG_MAP, "policy", other).in_namespace(SYSTEM_NAMESPACE).when(asked)
     });
 }
 

@@ -109,15 +109,7 @@ fn binding(object: &Value) -> Vec<FieldError> {
             "at least one validation action is required",
         ));
     }
-    for (index, action) in actions.iter().enumerate() {
-        if !ACTIONS.iter().any(|known| action == known) {
-            errors.push(FieldError::not_supported(
-                format!("spec.validationActions[{index}]"),
-                action,
-                &ACTIONS,
-            ));
-        }
-    }
+    errors.extend(all_known(actions, "spec.validationActions", &ACTIONS));
     let acts = |name: &str| actions.iter().any(|action| action == name);
     if acts("Deny") && acts("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
@@ -132,6 +124,12 @@ fn binding(object: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Complaints about those of a list that are none of these.
+fn all_known(list: &[Value], field: &str, known: &[&str]) -> Vec<FieldError> {
+    let all = list.iter().enumerate().filter(|(_, one)| !known.iter().any(|known| one == known));
+    all.map(|(at, one)| FieldError::not_supported(format!("{field}[{at}]"), one, known)).collect()
+}
+
 fn matching(value: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for list in ["resourceRules", "excludeResourceRules"] {
@@ -142,12 +140,7 @@ fn matching(value: &Value, field: &str) -> Vec<FieldError> {
                     errors.push(FieldError::required(field(key), ""));
                 }
             }
-            for (at, operation) in items(rule, "operations").iter().enumerate() {
-                if !OPERATIONS.iter().any(|known| operation == known) {
-                    let field = format!("{}[{at}]", field("operations"));
-                    errors.push(FieldError::not_supported(field, operation, &OPERATIONS));
-                }
-            }
+            errors.extend(all_known(items(rule, "operations"), &field("operations"), &OPERATIONS));
         }
     }
     errors

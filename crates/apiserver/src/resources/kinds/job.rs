@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Hooks, NONE, fill, job_policy, not_negative, pod, set};
+use super::{Hooks, NONE, fill, job_policy, not_negative, one_of, pod, set};
 use crate::validation::FieldError;
 
 /// Kubernetes' number.
@@ -69,14 +69,7 @@ fn validate_cron(spec: &Value, name: &Value) -> Vec<FieldError> {
         let why = format!("expected exactly {CRON_FIELDS} fields, found {found}: {schedule}");
         errors.push(FieldError::invalid("spec.schedule", &spec["schedule"], why));
     }
-    if !matches!(spec["concurrencyPolicy"].as_str(), None | Some("Allow" | "Forbid" | "Replace")) {
-        let policies = ["Allow", "Forbid", "Replace"];
-        errors.push(FieldError::not_supported(
-            "spec.concurrencyPolicy",
-            &spec["concurrencyPolicy"],
-            &policies,
-        ));
-    }
+    errors.extend(one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"]));
     for key in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         errors.extend(not_negative(&spec[key], format!("spec.{key}")));
     }
@@ -142,22 +135,8 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     ] {
         errors.extend(not_negative(&spec[key], format!("{path}.{key}")));
     }
-    if !matches!(spec["completionMode"].as_str(), None | Some("NonIndexed" | "Indexed")) {
-        let modes = ["NonIndexed", "Indexed"];
-        errors.push(FieldError::not_supported(
-            format!("{path}.completionMode"),
-            &spec["completionMode"],
-            &modes,
-        ));
-    }
-    if !matches!(spec["podReplacementPolicy"].as_str(), None | Some("Failed" | "TerminatingOrFailed")) {
-        let field = format!("{path}.podReplacementPolicy");
-        errors.push(FieldError::not_supported(
-            field,
-            &spec["podReplacementPolicy"],
-            &["Failed", "TerminatingOrFailed"],
-        ));
-    }
+    errors.extend(one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]));
+    errors.extend(one_of(spec, path, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"]));
     errors.extend(job_policy::validate(spec, path));
     if !spec["podFailurePolicy"].is_null() && spec["template"]["spec"]["restartPolicy"] == "OnFailure" {
         let field = format!("{path}.template.spec.restartPolicy");

@@ -164,6 +164,13 @@ fn items<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
+/// A text that is none of those a field may hold.
+fn one_of(spec: &Value, path: &str, key: &str, allowed: &[&str]) -> Option<FieldError> {
+    let value = spec.get(key)?;
+    let wrong = value.as_str().is_some_and(|text| !allowed.contains(&text));
+    wrong.then(|| FieldError::not_supported(format!("{path}.{key}"), value, allowed))
+}
+
 fn not_negative(value: &Value, field: String) -> Option<FieldError> {
     let negative = value.as_i64().is_some_and(|n| n < 0);
     negative.then(|| FieldError::invalid(field, value, "must be greater than or equal to 0"))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{Hooks, NONE, fill, items, set};
+use super::{Hooks, NONE, fill, items, one_of, set};
 use crate::validation::{FieldError, Quantity, dns1123_label};
 
 /// Kubernetes' number.
@@ -188,11 +188,6 @@ fn validate_resources(resources: &Value, path: &str) -> Vec<FieldError> {
         }
     }
     errors
-}
-
-fn one_of(spec: &Value, path: &str, key: &str, allowed: &[&str]) -> Option<FieldError> {
-    let wrong = spec[key].as_str().is_some_and(|value| !allowed.contains(&value));
-    wrong.then(|| FieldError::not_supported(format!("{path}.{key}"), &spec[key], allowed))
 }
 
 /// A pod that is there can be changed in few ways.

@@ -92,28 +92,19 @@ fn subject_errors(subject: &Value, field: &str, cluster: bool) -> Vec<FieldError
     if empty("name") {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     }
+    let other_group =
+        |group: &str| FieldError::not_supported(format!("{field}.apiGroup"), &subject["apiGroup"], &[group]);
     match subject["kind"].as_str().unwrap_or_default() {
         "ServiceAccount" => {
             if !empty("apiGroup") {
-                errors.push(FieldError::not_supported(
-                    format!("{field}.apiGroup"),
-                    &subject["apiGroup"],
-                    &[""],
-                ));
+                errors.push(other_group(""));
             }
             if cluster && empty("namespace") {
                 errors.push(FieldError::required(format!("{field}.namespace"), ""));
             }
         }
-        "User" | "Group" => {
-            if subject["apiGroup"] != GROUP {
-                errors.push(FieldError::not_supported(
-                    format!("{field}.apiGroup"),
-                    &subject["apiGroup"],
-                    &[GROUP],
-                ));
-            }
-        }
+        "User" | "Group" if subject["apiGroup"] != GROUP => errors.push(other_group(GROUP)),
+        "User" | "Group" => {}
         _ => {
             let kinds = ["Group", "ServiceAccount", "User"];
             errors.push(FieldError::not_supported(format!("{field}.kind"), &subject["kind"], &kinds));

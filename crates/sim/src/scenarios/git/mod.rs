@@ -4,44 +4,32 @@ mod pulls;
 mod pushes;
 mod troubles;
 
+use std::collections::BTreeSet;
+
 use pawl_api::git;
 use pawl_api::k8s::{JOB, NAMESPACE, POD, SECRET};
-use pawl_integrations::github::fake::{APP_ID, APP_KEY_PKCS8, Change, INSTALLATION_ID, Repo, Role};
+use pawl_api::meta::Kind;
+use pawl_integrations::github::fake::{APP_ID, APP_KEY_PKCS8, Change, CheckRun, INSTALLATION_ID, Repo, Role};
 use pawl_machines::machine::AnyMachine;
 use serde_json::{Value, json};
 
-use super::home as system;
+use super::expect::{self, jobs_ran, none_left};
 use super::jobs::template;
+use super::{home, merged};
 use crate::ground::Ground;
 use crate::hub::{CREDENTIALS, Hub};
 use crate::mutant::Guards;
 use crate::oracle;
 use crate::scenario::{Deed, Scenario};
 
-const REPOSITORY: pawl_api::meta::Kind = git::repository::KIND;
-const BRANCH: pawl_api::meta::Kind = git::branch::KIND;
-const WORKFLOW: pawl_api::meta::Kind = git::workflow::KIND;
-const TEMPLATE: pawl_api::meta::Kind = git::workflow_template::KIND;
+const REPOSITORY: Kind = git::repository::KIND;
+const BRANCH: Kind = git::branch::KIND;
+const WORKFLOW: Kind = git::workflow::KIND;
+const TEMPLATE: Kind = git::workflow_template::KIND;
 
 /// A scenario with a GitHub; the rest is as these all are.
-fn on_github(
-    name: &'static str,
-    about: &'static str,
-    script: fn() -> Vec<Deed>,
-    ends_with: fn(&Ground) -> Result<(), String>,
-) -> Scenario {
-    Scenario {
-        name,
-        about,
-        own_kinds: true,
-        timed: false,
-        stalls: true,
-        alone: false,
-        github: Some(prepare),
-        machines,
-        script,
-        ends_with,
-    }
+fn on_github(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about).on_github(prepare).machines(machines)
 }
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -63,41 +51,57 @@ fn machines(guards: Guards) -> Vec<AnyMachine> {
     all
 }
 
-fn infra(hub: &Hub, act: impl FnOnce(&Repo)) {
-    if let Some(infra) = hub.fake.repository("acme/infra") {
-        act(&infra);
-    }
+/// Something that somebody does with the repository on GitHub.
+fn on_infra(act: impl Fn(&Repo) + 'static) -> Deed {
+    Deed::on_github(move |hub| {
+        if let Some(infra) = hub.fake.repository("acme/infra") {
+            act(&infra);
+        }
+    })
+}
+
+/// A Repository that runs what its default branch is at; before it what it needs, after it what people do.
+fn every_commit<const N: usize, const M: usize>(templates: [Deed; N], then: [Deed; M]) -> Vec<Deed> {
+    set_up(templates, json!({}), then)
+}
+
+/// The same of a Repository that runs only what comes after it.
+fn new_commits<const N: usize, const M: usize>(templates: [Deed; N], then: [Deed; M]) -> Vec<Deed> {
+    set_up(templates, json!({"bootstrap": "cursor"}), then)
+}
+
+fn set_up<const N: usize, const M: usize>(templates: [Deed; N], more: Value, then: [Deed; M]) -> Vec<Deed> {
+    let before = [home(), credentials()].into_iter().chain(templates);
+    before.chain([repository(more)]).chain(then).collect()
 }
 
 fn credentials() -> Deed {
     let app = json!({
-        "metadata": {"name": CREDENTIALS, "namespace": "default"},
+        "metadata": {"name": CREDENTIALS},
         "stringData": {"github-app-id": APP_ID.to_string(), "github-installation-id": INSTALLATION_ID.to_string(),
             "github-private-key": APP_KEY_PKCS8},
     });
     Deed::create(SECRET, app)
 }
 
-fn workflow_template(name: &'static str, command: &[&str]) -> Deed {
-    template_with(name, command, &json!({}))
+/// A template that runs this command.
+fn plan(command: &[&str]) -> Deed {
+    workflow_template("plan", job(command), json!({}))
 }
 
-fn template_with(name: &'static str, command: &[&str], extra: &Value) -> Deed {
-    let job = json!({"backoffLimit": 0, "template": template(command)});
-    let mut spec = json!({"displayName": "Plan", "match": {"paths": ["**/*.tf"]}, "job": job});
-    if let (Some(spec), Some(extra)) = (spec.as_object_mut(), extra.as_object()) {
-        spec.extend(extra.clone());
-    }
-    Deed::create(TEMPLATE, json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec}))
+fn workflow_template(name: &str, job: Value, more: Value) -> Deed {
+    let spec = json!({"displayName": "Plan", "match": {"paths": ["**/*.tf"]}, "job": job});
+    Deed::create_with_spec(TEMPLATE, name, merged(spec, more))
 }
 
-fn repository(extra: Value) -> Deed {
-    let mut spec = json!({"owner": "acme", "name": "infra", "type": "github", "defaultBranch": "main",
+fn job(command: &[&str]) -> Value {
+    json!({"backoffLimit": 0, "template": template(command)})
+}
+
+fn repository(more: Value) -> Deed {
+    let spec = json!({"owner": "acme", "name": "infra", "type": "github", "defaultBranch": "main",
         "githubSecretRef": {"name": CREDENTIALS}, "pollInterval": "6h"});
-    if let (Some(spec), Value::Object(extra)) = (spec.as_object_mut(), extra) {
-        spec.extend(extra);
-    }
-    Deed::create(REPOSITORY, json!({"metadata": {"name": "infra", "namespace": "default"}, "spec": spec}))
+    Deed::create_with_spec(REPOSITORY, "infra", merged(spec, more))
 }
 
 fn synced(ground: &Ground) -> bool {
@@ -122,31 +126,34 @@ fn has_begun(ground: &Ground) -> bool {
     ground.by_kind.get(&POD).is_some_and(|pods| !pods.is_empty())
 }
 
-/// Whatever happened, so many Jobs ever ran.
-fn jobs(ground: &Ground, expected: usize) -> Result<(), String> {
-    let all = ground.history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
-    let ran: std::collections::BTreeSet<&str> =
-        all.filter(|job| oracle::has_run(job)).map(|job| job.uid()).collect();
-    if ran.len() == expected { Ok(()) } else { Err(format!("{} Jobs ran, not {expected}", ran.len())) }
+/// The check runs of the repository, oldest first.
+fn check_runs(ground: &Ground) -> Vec<CheckRun> {
+    let infra = ground.hub.as_ref().and_then(|hub| hub.fake.repository("acme/infra"));
+    infra.map(|infra| infra.check_runs()).unwrap_or_default()
 }
 
 /// The conclusion of the newest check run of this name.
 fn check_run(ground: &Ground, name: &str) -> Option<String> {
-    let runs = ground.hub.as_ref()?.fake.repository("acme/infra")?.check_runs();
-    runs.into_iter().rfind(|run| run.name == name)?.conclusion
+    check_runs(ground).into_iter().rfind(|run| run.name == name)?.conclusion
+}
+
+/// The check of the newest commit has succeeded.
+fn succeeded(ground: &Ground) -> Result<(), String> {
+    concluded(ground, "pawl", "success")
+}
+
+fn failed(ground: &Ground) -> Result<(), String> {
+    concluded(ground, "pawl", "failure")
 }
 
 fn concluded(ground: &Ground, name: &str, conclusion: &str) -> Result<(), String> {
-    match check_run(ground, name) {
-        Some(found) if found == conclusion => Ok(()),
-        other => Err(format!("check run {name} concluded {other:?}, not {conclusion}")),
-    }
+    expect::equal(&format!("conclusion of {name}"), check_run(ground, name).as_deref(), Some(conclusion))
 }
 
 /// The Jobs in the order in which they were let go, each with whether another one still ran then.
 fn started(ground: &Ground) -> Vec<(&std::sync::Arc<pawl_machines::object::Object>, bool)> {
-    let mut running: std::collections::BTreeSet<&str> = Default::default();
-    let mut seen: std::collections::BTreeSet<&str> = Default::default();
+    let mut running: BTreeSet<&str> = Default::default();
+    let mut seen: BTreeSet<&str> = Default::default();
     let mut started = Vec::new();
     for happened in ground.history.iter().filter(|happened| *happened.object.kind() == JOB) {
         let job = &happened.object;
@@ -169,5 +176,5 @@ fn in_order(ground: &Ground, shas: &[String]) -> Result<(), String> {
         return Err(format!("{} started while another one ran", job.name()));
     }
     let found: Vec<&str> = started.iter().filter_map(|(job, _)| job.label(git::labels::SHA)).collect();
-    if found == shas { Ok(()) } else { Err(format!("Jobs ran for {found:?}, not for {shas:?}")) }
+    expect::equal("commits with Jobs", found, shas)
 }

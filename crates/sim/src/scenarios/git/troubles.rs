@@ -15,200 +15,135 @@ pub(super) fn all() -> Vec<Scenario> {
 
 fn credentials_go() -> Vec<Scenario> {
     vec![
-        on_github(
-            "git-token",
-            "with a token, commit statuses stand for check runs",
-            || {
-                let token = json!({"metadata": {"name": CREDENTIALS, "namespace": "default"}, "stringData": {"token": TOKEN}});
-                vec![
-                    system(),
-                    Deed::create(SECRET, token),
-                    workflow_template("plan", &["exit", "0"]),
-                    repository(json!({})),
-                ]
-            },
-            |ground| {
+        on_github("git-token", "with a token, commit statuses stand for check runs")
+            .script(|| {
+                let token = json!({"metadata": {"name": CREDENTIALS}, "stringData": {"token": TOKEN}});
+                vec![home(), Deed::create(SECRET, token), plan(&["exit", "0"]), repository(json!({}))]
+            })
+            .ends_with(|ground| {
                 let hub = ground.hub.as_ref().ok_or("no GitHub")?;
                 let infra = hub.fake.repository("acme/infra").ok_or("no repository")?;
                 let statuses = infra.statuses(&infra.head("main").unwrap_or_default());
                 if statuses.is_empty() || statuses.values().any(|state| state != "success") {
                     return Err(format!("{statuses:?}"));
                 }
-                jobs(ground, 2)
-            },
-        ),
-        Scenario {
-            // How far it had got when everything was taken away depends on the order of things.
-            timed: true,
-            ..on_github(
-                "git-all-goes",
-                "the Secret goes first, then the Repository: nothing wedges",
-                || {
-                    vec![
-                        system(),
-                        credentials(),
-                        workflow_template("plan", &["hang"]),
-                        repository(json!({})),
-                        Deed::delete(SECRET, Some("default"), CREDENTIALS, "Background")
-                            .when(|ground| all_workflows_are(ground, "Running", 2)),
-                        Deed::delete(REPOSITORY, Some("default"), "infra", "Background"),
-                    ]
-                },
-                |ground| {
-                    let left: usize =
-                        [REPOSITORY, BRANCH, WORKFLOW, JOB].iter().map(|kind| ground.all(kind).count()).sum();
-                    if left == 0 { Ok(()) } else { Err(format!("{left} objects are left")) }
-                },
-            )
-        },
-        Scenario {
-            timed: true,
-            machines: |guards| machines(guards).into_iter().chain([AnyMachine::new(Namespaces)]).collect(),
-            ..on_github(
-                "git-namespace-goes",
-                "the Secret goes first, then the namespace with everything in it: nothing is left and nothing hangs",
-                || {
-                    let at_home = |deed: fn() -> Deed| deed().in_namespace("team");
-                    vec![
-                        system(),
-                        Deed::create(NAMESPACE, json!({"metadata": {"name": "team"}})),
-                        at_home(credentials),
-                        at_home(|| workflow_template("plan", &["hang"])),
-                        at_home(|| repository(json!({}))),
-                        Deed::delete(SECRET, Some("team"), CREDENTIALS, "Background")
-                            .when(|ground| all_workflows_are(ground, "Running", 2)),
-                        Deed::delete(NAMESPACE, None, "team", "Background"),
-                    ]
-                },
-                |ground| {
-                    let left: usize = [REPOSITORY, BRANCH, WORKFLOW, JOB, POD]
-                        .iter()
-                        .map(|kind| ground.all(kind).count())
-                        .sum();
-                    let home = ground.all(&NAMESPACE).any(|namespace| namespace.name() == "team");
-                    if left == 0 && !home { Ok(()) } else { Err(format!("{left} objects are left")) }
-                },
-            )
-        },
+                jobs_ran(ground, 2)
+            }),
+        // How far it had got when everything was taken away depends on the order of things.
+        on_github("git-all-goes", "the Secret goes first, then the Repository: nothing wedges")
+            .timed()
+            .script(|| {
+                let secret = Deed::delete(SECRET, CREDENTIALS).when(both_run);
+                every_commit([plan(&["hang"])], [secret, Deed::delete(REPOSITORY, "infra")])
+            })
+            .ends_with(|ground| none_left(ground, &[REPOSITORY, BRANCH, WORKFLOW, JOB])),
+        on_github(
+            "git-namespace-goes",
+            "the Secret goes first, then the namespace with all in it: nothing is left and nothing hangs",
+        )
+        .timed()
+        .machines(|guards| machines(guards).into_iter().chain([AnyMachine::new(Namespaces)]).collect())
+        .script(|| {
+            vec![
+                home(),
+                Deed::create(NAMESPACE, json!({"metadata": {"name": "team"}})),
+                credentials().in_namespace("team"),
+                plan(&["hang"]).in_namespace("team"),
+                repository(json!({})).in_namespace("team"),
+                Deed::delete(SECRET, CREDENTIALS).in_namespace("team").when(both_run),
+                Deed::delete(NAMESPACE, "team"),
+            ]
+        })
+        .ends_with(|ground| {
+            none_left(ground, &[REPOSITORY, BRANCH, WORKFLOW, JOB, POD])?;
+            let team = ground.all(&NAMESPACE).any(|namespace| namespace.name() == "team");
+            expect::equal("the namespace is there", team, false)
+        }),
         on_github(
             "git-token-expires",
             "tokens that GitHub takes back in the middle of a run are minted anew",
-            || {
-                let expire = || Deed::on_github(|hub| hub.fake.revoke_tokens());
-                vec![
-                    system(),
-                    credentials(),
-                    workflow_template("plan", &["exit", "0"]),
-                    repository(json!({})),
-                    expire().when(|ground| ground.by_kind.contains_key(&BRANCH)),
-                    expire().when(has_begun),
-                ]
-            },
-            |ground| jobs(ground, 2).and_then(|()| concluded(ground, "pawl", "success")),
-        ),
+        )
+        .script(|| {
+            let expire = || Deed::on_github(|hub| hub.fake.revoke_tokens());
+            let has_branch = |ground: &Ground| ground.by_kind.contains_key(&BRANCH);
+            every_commit([plan(&["exit", "0"])], [expire().when(has_branch), expire().when(has_begun)])
+        })
+        .ends_with(|ground| jobs_ran(ground, 2).and_then(|()| succeeded(ground))),
         on_github(
             "git-secret-back",
             "a Secret that is taken away in the middle of a run and put back: GitHub still hears of the end",
-            || {
-                vec![
-                    system(),
-                    credentials(),
-                    workflow_template("plan", &["exit", "0"]),
-                    repository(json!({"historyLimit": 5})),
-                    Deed::delete(SECRET, Some("default"), CREDENTIALS, "Background").when(has_begun),
-                    credentials().when(|ground| all_workflows_are(ground, "Succeeded", 2)),
-                ]
-            },
-            |ground| jobs(ground, 2),
-        ),
+        )
+        .script(|| {
+            let taken = Deed::delete(SECRET, CREDENTIALS).when(has_begun);
+            let back = credentials().when(|ground| all_workflows_are(ground, "Succeeded", 2));
+            set_up([plan(&["exit", "0"])], json!({"historyLimit": 5}), [taken, back])
+        })
+        .ends_with(|ground| jobs_ran(ground, 2)),
     ]
 }
 
 fn harm() -> Vec<Scenario> {
     vec![
-        on_github(
-            "git-names",
-            "what a branch and a folder are called reaches a Job as it is",
-            || {
-                let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main",
-                    "image": "sim", "command": ["exit", "0"], "env": [{"name": "SECRET", "value": "obviously-fake"}]}]}}});
-                vec![
-                    system(),
-                    credentials(),
-                    template_with("plan", &["exit", "0"], &json!({"job": job})),
-                    repository(json!({"bootstrap": "cursor"})),
-                    Deed::on_github(|hub| {
-                        infra(hub, |infra| {
-                            infra.push(NAMED, &Change::new("a").put("$(SECRET)/$$(SECRET).tf", "1"));
-                        });
-                    })
-                    .when(synced),
-                ]
-            },
-            |ground| {
-                jobs(ground, 1)?;
+        on_github("git-names", "what a branch and a folder are called reaches a Job as it is")
+            .script(|| {
+                let variable = json!({"name": "SECRET", "value": "obviously-fake"});
+                let job = json!({"template": with_variable(&["exit", "0"], variable)});
+                let push = on_infra(|infra| {
+                    infra.push(NAMED, &Change::new("a").put("$(SECRET)/$$(SECRET).tf", "1"));
+                });
+                new_commits([workflow_template("plan", job, json!({}))], [push.when(synced)])
+            })
+            .ends_with(|ground| {
+                jobs_ran(ground, 1)?;
                 let mut history = ground.history.iter().map(|happened| &happened.object);
                 let job = history.rfind(|object| *object.kind() == JOB).ok_or("no Job")?;
                 let told = |name: &str| expanded(job.raw(), name);
-                let found = (told("TERRAKOJO_REF_NAME"), told("TERRAKOJO_WORKFLOW_PATH"));
-                if found == (NAMED.to_owned(), "$(SECRET)".to_owned()) {
-                    Ok(())
-                } else {
-                    Err(format!("the Job is told {found:?}"))
-                }
-            },
-        ),
+                let found = [told("TERRAKOJO_REF_NAME"), told("TERRAKOJO_WORKFLOW_PATH")];
+                expect::equal("variables of the Job", found, [NAMED, "$(SECRET)"])
+            }),
         on_github(
             "git-foreign-claim",
             "a volume of the workspace's name that is somebody else's is not worked in",
-            || {
-                let branch = git::branch::name("infra", "acme/infra", "topic");
-                let claim =
-                    git::branch::workspace_claim_name(&first_uid(&BRANCH, "default", &branch), "plan");
-                let theirs = json!({"metadata": {"name": claim, "namespace": "default"}, "spec": {
-                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-                vec![
-                    system(),
-                    credentials(),
-                    template_with("plan", &["exit", "0"], &json!({"workspace": {"enabled": true}})),
-                    Deed::create(PERSISTENT_VOLUME_CLAIM, theirs),
-                    repository(json!({"bootstrap": "cursor"})),
-                    Deed::on_github(|hub| {
-                        infra(hub, |infra| {
-                            infra.push("topic", &Change::new("a").put("net/a.tf", "1"));
-                        });
-                    })
-                    .when(synced),
-                ]
-            },
-            |ground| jobs(ground, 0).and_then(|()| concluded(ground, "pawl", "failure")),
-        ),
-        on_github(
-            "git-secret-in-log",
-            "what a failing Job tells of its Secret stays here",
-            || {
+        )
+        .script(|| {
+            let branch = git::branch::name("infra", "acme/infra", "topic");
+            let claim = git::branch::workspace_claim_name(&first_uid(&BRANCH, "default", &branch), "plan");
+            let theirs =
+                json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+            let theirs = Deed::create_with_spec(PERSISTENT_VOLUME_CLAIM, &claim, theirs);
+            let workspace = json!({"workspace": {"enabled": true}});
+            let push = on_infra(|infra| {
+                infra.push("topic", &Change::new("a").put("net/a.tf", "1"));
+            });
+            let template = workflow_template("plan", job(&["exit", "0"]), workspace);
+            new_commits([template, theirs], [push.when(synced)])
+        })
+        .ends_with(|ground| jobs_ran(ground, 0).and_then(|()| failed(ground))),
+        on_github("git-secret-in-log", "what a failing Job tells of its Secret stays here")
+            .script(|| {
                 let from = json!({"secretKeyRef": {"name": "deploy-key", "key": "key"}});
-                let job = json!({"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                    {"name": "main", "image": "sim", "command": ["exit", "1"], "env": [{"name": "KEY", "valueFrom": from}]}]}}});
-                let key = json!({"metadata": {"name": "deploy-key", "namespace": "default"},
-                    "stringData": {"key": POD_SECRET}});
-                vec![
-                    system(),
-                    credentials(),
-                    Deed::create(SECRET, key),
-                    template_with("plan", &[], &json!({"job": job})),
-                    repository(json!({})),
-                ]
-            },
-            |ground| {
+                let variable = json!({"name": "KEY", "valueFrom": from});
+                let job = json!({"backoffLimit": 0, "template": with_variable(&["exit", "1"], variable)});
+                let key = json!({"metadata": {"name": "deploy-key"}, "stringData": {"key": POD_SECRET}});
+                every_commit([Deed::create(SECRET, key), workflow_template("plan", job, json!({}))], [])
+            })
+            .ends_with(|ground| {
                 let hub = ground.hub.as_ref().ok_or("no GitHub")?;
-                match hub.told().iter().any(|text| text.contains("do not tell")) {
-                    true => jobs(ground, 2),
-                    false => Err("GitHub was shown no log".to_owned()),
-                }
-            },
-        ),
+                let shown = hub.told().iter().any(|text| text.contains("do not tell"));
+                expect::equal("GitHub was shown a log", shown, true)?;
+                jobs_ran(ground, 2)
+            }),
     ]
+}
+
+fn both_run(ground: &Ground) -> bool {
+    all_workflows_are(ground, "Running", 2)
+}
+
+/// A pod template whose container has an environment variable.
+fn with_variable(command: &[&str], variable: Value) -> Value {
+    let main = json!({"name": "main", "image": "sim", "command": command, "env": [variable]});
+    merged(template(command), json!({"spec": {"containers": [main]}}))
 }
 
 /// A branch whose name asks Kubernetes for a Secret.
