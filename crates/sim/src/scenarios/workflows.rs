@@ -272,7 +272,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { guards: guards.git, ..Workflows::default() };
+    let workflows = Workflows::default();
     super::jobs::machines(guards)
         .into_iter()
         .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])
