@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pawl_api::meta::Kind;
-use pawl_machines::apply;
 use pawl_machines::machine::{AnyMachine, Primary};
 use pawl_machines::view::View;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -49,20 +48,6 @@ const CONCURRENCY: usize = 16;
 /// How many external calls are under way at the same time: GitHub slows down who has more than a hundred.
 const EXTERNAL_CONCURRENCY: usize = 48;
 
-/// Guards that a simulation takes away to see that it notices; nothing else does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guards {
-    pub apply: apply::Guards,
-    /// No decision runs on a cache older than its own last write.
-    pub read_your_writes: bool,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self { apply: apply::Guards::default(), read_your_writes: true }
-    }
-}
-
 /// How a loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
@@ -89,7 +74,6 @@ pub struct Builder {
     ledger: Arc<dyn Ledger>,
     resync: Duration,
     concurrency: usize,
-    guards: Guards,
     settings: Settings,
 }
 
@@ -115,7 +99,6 @@ pub(crate) struct Core {
     pub(crate) scribe: Scribe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) time: Time,
-    pub(crate) guards: Guards,
     /// How many objects may be looked at at the same time.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) ports: Ports,
@@ -139,7 +122,6 @@ impl Engine {
             ports: Ports::default(),
             ledger: Arc::new(Unkept),
             resync: queue::RESYNC,
-            guards: Guards::default(),
             concurrency: CONCURRENCY,
             settings: Settings { seed: 0, namespaces: Vec::new(), election: None },
         }
@@ -343,17 +325,10 @@ impl Builder {
         self
     }
 
-    /// Takes guards away: only for simulations that check that they notice.
-    #[must_use]
-    pub fn guards(mut self, guards: Guards) -> Self {
-        self.guards = guards;
-        self
-    }
-
     /// # Errors
     /// When there is no machine, or two have the same name.
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { wire, machines, clock, ports, ledger, resync, concurrency, guards, settings } = self;
+        let Self { wire, machines, clock, ports, ledger, resync, concurrency, settings } = self;
         let mut names = BTreeSet::new();
         if let Some(twice) = machines.iter().find(|machine| !names.insert(machine.name())) {
             return Err(Error::SameName { name: twice.name() });
@@ -372,7 +347,6 @@ impl Builder {
             scribe: Scribe::default(),
             metrics: Arc::default(),
             time: Time::new(clock),
-            guards,
             slots: Arc::new(Semaphore::new(concurrency)),
             ports,
             ledger,

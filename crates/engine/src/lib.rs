@@ -39,7 +39,7 @@ mod telling;
 pub mod wire;
 
 pub use clock::{Clock, SystemClock, VirtualClock};
-pub use engine::{Engine, Guards, Stopped};
+pub use engine::{Engine, Stopped};
 pub use error::Error;
 pub use ledger::Ledger;
 pub use ports::{Port, Ports};

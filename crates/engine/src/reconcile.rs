@@ -260,7 +260,7 @@ impl Core {
         let mut plan = plan;
         let together = |note: &mut Note| note.together.is_some();
         let gathered: Vec<Note> = plan.notes.extract_if(.., together).collect();
-        let mut applying = Applying::with_guards(plan, Arc::clone(me), self.time.wall(), self.guards.apply);
+        let mut applying = Applying::new(plan, Arc::clone(me), self.time.wall());
         // In their order, so that answers are too.
         let (mut under_way, mut deposed) = (FuturesOrdered::new(), false);
         loop {
@@ -304,7 +304,7 @@ impl Core {
     /// Waits until the caches show what was written; what they have shown is awaited no more. Waiting is no work: the
     /// slot is free for others meanwhile.
     async fn catch_up(&self, work: &Work, awaited: &mut Vec<Written>, slot: &mut Slot) -> Result<(), Error> {
-        if self.guards.read_your_writes && !awaited.iter().all(|written| self.caches.has_seen(written)) {
+        if !awaited.iter().all(|written| self.caches.has_seen(written)) {
             slot.free();
             self.work.notify_one();
             caught_up(&self.caches, awaited).await.map_err(|written| Error::Behind {

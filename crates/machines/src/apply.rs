@@ -73,47 +73,12 @@ pub struct Written {
     pub deleted: bool,
 }
 
-/// A guard that can be taken away in a simulation, to see that the simulation notices. All are on by default, and
-/// nothing outside a simulation turns one off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guards {
-    /// A taken name is adopted only from ourselves (I1).
-    pub adoption_check: bool,
-    /// Another object is changed or deleted only while it is the one that was observed, not a namesake.
-    pub uid_precondition: bool,
-    /// Writes apply only to the version that was decided on.
-    pub resource_version: bool,
-    /// What seems gone from a cache is asked for once more before anything is deleted because of it.
-    pub owner_live_check: bool,
-    /// What the object owns is made and removed only while the object is as it was when that was decided.
-    pub basis_check: bool,
-    /// The API server itself compares, where it can, so that a process that stalls after its last look does nothing.
-    pub fence: bool,
-    /// The status comes after the steps: it never claims what has not been done.
-    pub status_last: bool,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self {
-            adoption_check: true,
-            uid_precondition: true,
-            resource_version: true,
-            owner_live_check: true,
-            basis_check: true,
-            fence: true,
-            status_last: true,
-        }
-    }
-}
-
 /// A plan under way.
 #[derive(Debug)]
 pub struct Applying {
     about: Arc<Object>,
     machine: &'static str,
     now: Timestamp,
-    guards: Guards,
     fenced: bool,
     in_any_order: bool,
     /// Of `about`: moves with our own writes to it, so that the status is still compared and swapped.
@@ -193,11 +158,6 @@ enum Asked {
 
 impl Applying {
     pub fn new(plan: BoundPlan, about: Arc<Object>, now: Timestamp) -> Self {
-        Self::with_guards(plan, about, now, Guards::default())
-    }
-
-    /// Like `new`, with guards taken away: only for simulations that check that they notice.
-    pub fn with_guards(plan: BoundPlan, about: Arc<Object>, now: Timestamp, guards: Guards) -> Self {
         let BoundPlan {
             machine,
             basis: _,
@@ -215,23 +175,19 @@ impl Applying {
         // What there is to say of an object is said before it may be gone: nobody would come back to say it.
         let release =
             steps.iter().position(Step::releases_object).map(|at| steps.split_off(at)).unwrap_or_default();
-        let (early, late) = if guards.status_last { (None, status) } else { (status, None) };
-        let fenced = fenced && guards.fence && guards.basis_check;
-        let confirm = guards.basis_check && !fenced && needs_confirmed_basis(&about, &steps);
+        let confirm = !fenced && needs_confirmed_basis(&about, &steps);
         let tasks = confirm
             .then_some(Task::ConfirmBasis)
             .into_iter()
-            .chain(early.map(Task::Status))
             .chain(steps.into_iter().map(Task::Step))
             .chain(notes.into_iter().map(Task::Note))
             .chain(release.into_iter().map(Task::Step))
-            .chain(late.map(Task::Status))
+            .chain(status.map(Task::Status))
             .collect();
         Self {
             about,
             machine,
             now,
-            guards,
             fenced,
             in_any_order,
             resource_version,
@@ -249,7 +205,6 @@ impl Applying {
             about,
             machine: "deploy-item",
             now,
-            guards: Guards::default(),
             fenced: false,
             in_any_order: false,
             tasks: steps.into_iter().map(Task::Step).collect(),
@@ -356,12 +311,12 @@ impl Applying {
                 (Asked::Patch { kind, key }, request.build_or_root())
             }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
-                let body = with_preconditions(patch, &uid, resource_version.as_deref(), self.guards);
+                let body = with_preconditions(patch, &uid, resource_version.as_deref());
                 let request = patch_request(&kind, &key, part, &body);
                 (Asked::Patch { kind, key }, request)
             }
             Step::Delete { target, resource_version, propagation } => {
-                let request = delete_request(&target, resource_version.as_deref(), propagation, self.guards);
+                let request = delete_request(&target, resource_version.as_deref(), propagation);
                 (Asked::Delete { target }, self.fence(request))
             }
             Step::Confirm(Precondition::Gone(gone)) => {
@@ -460,7 +415,6 @@ impl Applying {
     fn adopt(&mut self, kind: Kind, key: Key, adopt: &Adopt, found: &Value) {
         let found_labels = found.pointer("/metadata/labels");
         let ours = match adopt {
-            _ if !self.guards.adoption_check => true,
             Adopt::Anyones => true,
             Adopt::Never => false,
             Adopt::ControlledBy(uid) => controller_uid(found) == Some(uid),
@@ -518,7 +472,6 @@ impl Applying {
             Ok(found) if !gone.uid.is_empty() && text(&found, "/metadata/uid") != Some(&gone.uid) => {}
             Err(failure) if failure.category == Category::Gone => {}
             Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
-            Ok(_) if !self.guards.owner_live_check => {}
             Ok(_) => {
                 let failure = Failure {
                     attempt: format!("check that {gone} is gone"),
@@ -536,7 +489,6 @@ impl Applying {
         let key = Key { namespace, name: String::new() };
         match reply {
             Ok(list) if list.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty) => {}
-            Ok(_) if !self.guards.owner_live_check => {}
             Ok(_) => {
                 let failure = Failure {
                     attempt: format!(
@@ -604,11 +556,7 @@ impl Applying {
         if let Some(body) = body.as_object_mut()
             && let Some(metadata) = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
         {
-            if self.guards.resource_version {
-                metadata.insert("resourceVersion".to_owned(), self.resource_version.as_str().into());
-            } else {
-                metadata.remove("resourceVersion");
-            }
+            metadata.insert("resourceVersion".to_owned(), self.resource_version.as_str().into());
         }
         body
     }
@@ -698,14 +646,12 @@ fn cut(text: &str, max_bytes: usize) -> &str {
 }
 
 /// A patch that applies only to this very object (and version): the server compares both.
-fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>, guards: Guards) -> Value {
+fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>) -> Value {
     if let Some(patch) = patch.as_object_mut() {
         let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
-            if guards.uid_precondition {
-                metadata.insert("uid".to_owned(), uid.into());
-            }
-            if let Some(version) = resource_version.filter(|_| guards.resource_version) {
+            metadata.insert("uid".to_owned(), uid.into());
+            if let Some(version) = resource_version {
                 metadata.insert("resourceVersion".to_owned(), version.into());
             }
         }
@@ -733,13 +679,12 @@ fn delete_request(
     target: &Reference,
     resource_version: Option<&str>,
     propagation: Propagation,
-    guards: Guards,
 ) -> Request<Vec<u8>> {
     let mut preconditions = serde_json::Map::new();
-    if guards.uid_precondition && !target.uid.is_empty() {
+    if !target.uid.is_empty() {
         preconditions.insert("uid".to_owned(), target.uid.as_str().into());
     }
-    if let Some(version) = resource_version.filter(|_| guards.resource_version) {
+    if let Some(version) = resource_version {
         preconditions.insert("resourceVersion".to_owned(), version.into());
     }
     let propagation = match propagation {

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request};
 use jiff::SignedDuration;
 use pawl_api::k8s::{SECRET, SERVICE_ACCOUNT};
-use pawl_api::remedy::kubernetes_execution::{DryRunResults, EstimatedImpact};
+use pawl_api::remedy::kubernetes_execution::{self, DryRunResults, EstimatedImpact};
 use pawl_apiserver::{Env as _, Server};
 use pawl_engine::Ports;
 use pawl_machines::external;
@@ -38,7 +38,7 @@ use serde_json::Value;
 use crate::fault::Fault;
 use crate::ground::{Ground, SharedTrace, SimEnv, request, request_line};
 use crate::hub::Weather;
-use crate::mutant::Guards;
+use crate::mutant::{Guard, Guards};
 
 /// A value that stands in Secrets, and may stand nowhere else (I6).
 pub const CANARY: &str = "obviously-not-a-real-secret";
@@ -73,12 +73,7 @@ pub fn ports(
 
 impl Port {
     fn store(&self) -> Store<'_> {
-        Store {
-            server: &self.server,
-            trace: &self.trace,
-            now: self.env.now(),
-            shown_mask: self.guards.shown_mask,
-        }
+        Store { server: &self.server, trace: &self.trace, now: self.env.now(), guards: self.guards }
     }
 
     async fn through_the_weather<R: external::Request>(
@@ -189,7 +184,8 @@ pub fn next_move(ground: &Ground, pod: &Object) -> Option<Move> {
     }
     let volumes = pod.raw().pointer("/spec/volumes")?.as_array()?;
     let input = volumes.first()?.pointer("/secret/secretName")?.as_str()?;
-    let store = Store { server: &ground.server, trace: ground.trace(), now: ground.now(), shown_mask: true };
+    let store =
+        Store { server: &ground.server, trace: ground.trace(), now: ground.now(), guards: Guards::default() };
     let secret = store.get(&SECRET, &Key::new(pod.namespace(), input))?;
     let order = Order::from_json(&decoded(&secret, ORDER_KEY)?).ok()?;
     let course = store.asked(&order, |definition, context, seen| definition.course(context, seen))?;
@@ -214,8 +210,7 @@ struct Store<'a> {
     server: &'a Server,
     trace: &'a SharedTrace,
     now: jiff::Timestamp,
-    /// What is shown of a Secret has no values.
-    shown_mask: bool,
+    guards: Guards,
 }
 
 impl Store<'_> {
@@ -250,8 +245,8 @@ impl Store<'_> {
         self.asked(order, |definition, context, seen| {
             let before = definition.before(context, seen);
             let targets = definition.targets(order, context.parameters).into_iter().map(|place| {
-                let shown =
-                    |object: &Value| if self.shown_mask { diff::shown(object) } else { object.clone() };
+                let masks = self.guards.has(Guard::ShownMask);
+                let shown = |object: &Value| if masks { diff::shown(object) } else { object.clone() };
                 let object = seen.object(&place).map(|object| Arc::new(shown(object)));
                 let uid = object.as_deref().and_then(|object| object.pointer("/metadata/uid")?.as_str());
                 let uid = uid.unwrap_or_default().to_owned();
@@ -259,11 +254,20 @@ impl Store<'_> {
             });
             Looked {
                 targets: targets.collect(),
-                digest: kept::digest(&before),
+                digest: self.left_by(order).unwrap_or_else(|| kept::digest(&before)),
                 described: before.iter().map(|one| kept::describe(definition.action, one)).collect(),
                 ..Looked::default()
             }
         })
+    }
+
+    /// Without the guard, a target seems to be what the execution of this order left.
+    fn left_by(&self, order: &Order) -> Option<String> {
+        if self.guards.has(Guard::Freshness) {
+            return None;
+        }
+        let execution = self.get(&kubernetes_execution::KIND, &order.execution)?;
+        execution.pointer("/status/rollbackInformation/changedDigest")?.as_str().map(str::to_owned)
     }
 
     /// The undo is stored once: who comes second finds it.

@@ -33,7 +33,7 @@ use pawl_machines::view::View;
 
 use crate::fault::Fault;
 use crate::ground::{SharedTrace, SimEnv, request, request_line};
-use crate::mutant::Guards;
+use crate::mutant::{Guard, Guards};
 
 /// The repositories of all scenarios.
 pub const REPOSITORIES: &[&str] = &["acme/infra", "someone/infra"];
@@ -158,7 +158,7 @@ impl FakeLogs {
         let key = if logs.mask.is_empty() { "not here" } else { POD_SECRET };
         let log = format!("what {} wrote\nthe key is {key}, do not tell\n", logs.container);
         let mut values = Vec::new();
-        for key in logs.mask.iter().filter(|_| self.guards.log_mask) {
+        for key in logs.mask.iter().filter(|_| self.guards.has(Guard::LogMask)) {
             values.extend(self.secrets.read(key).await?.data.into_values());
         }
         Ok(shown(log.as_bytes(), &Mask::of(values.iter().map(Vec::as_slice)), logs.tail_bytes))
@@ -207,7 +207,7 @@ impl tower::Service<Request<Bytes>> for FaultyWire {
             let line = request_line("github", request.method(), request.uri(), request.body());
             wire.trace
                 .line(|| fault.map_or_else(|| line.clone(), |fault| format!("{line} (fault: {fault})")));
-            if !wire.guards.external_id_look_up && lists_check_runs(&request) {
+            if !wire.guards.has(Guard::ExternalIdLookUp) && lists_check_runs(&request) {
                 return Ok(respond(200, &serde_json::json!({"total_count": 0, "check_runs": []})));
             }
             match fault {

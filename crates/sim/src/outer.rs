@@ -201,7 +201,6 @@ async fn keep_running(
             .clock(Arc::clone(&shared.clock) as Arc<dyn pawl_engine::Clock>)
             .ports(home.ports(index, &shared))
             .seed(shared.setup.seed.wrapping_add(index as u64))
-            .guards(pawl_engine::Guards { apply: guards.applying, read_your_writes: guards.read_your_writes })
             .build();
         let Ok(engine) = engine else { return };
         let Some(crash) = shared.crashes.get(index) else { return };

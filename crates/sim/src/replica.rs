@@ -25,7 +25,7 @@ use pawl_machines::plan::{Refusal, Wake};
 use pawl_machines::view::{Input, Keepsake, View};
 
 use crate::ground::{Ground, Happened};
-use crate::mutant::Guards;
+use crate::mutant::{Guard, Guards};
 
 /// Kinds that the server has whether or not there are objects of them.
 const SERVED: &[Kind] = &[CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET];
@@ -161,7 +161,7 @@ impl Replica {
                 .running
                 .iter()
                 .any(|Running { work, .. }| work.kind == item.kind && work.key == item.key);
-            !busy && (!self.guards.read_your_writes || self.has_seen_its_writes(item))
+            !busy && (!self.guards.has(Guard::ReadYourWrites) || self.has_seen_its_writes(item))
         })
     }
 
@@ -202,15 +202,18 @@ impl Replica {
         let refusals = self.refusals.get(item).cloned().unwrap_or_default();
         let answers = Arc::new(self.answers.remove(item).unwrap_or_default());
         let keepsake = self.keepsakes.entry(item.clone()).or_default();
-        let input = Input { view: &self.caches, me: &me, refusals: &refusals, answers: &answers, keepsake };
-        let mut plan = machine.plan(&input, now)?;
-        self.guards.reorder(&mut plan);
+        let mut plan = {
+            let (view, shown) = (self.guards.view(&self.caches, &me), self.guards.shown(&self.caches, &me));
+            let input = Input { view: &view, me: &shown, refusals: &refusals, answers: &answers, keepsake };
+            machine.plan(&input, now)?
+        };
+        self.guards.decided(&self.caches, &me, &mut plan);
         let asks = std::mem::take(&mut plan.asks);
         let unheard = answers.unheard().is_some() && asks.is_empty();
         if let Wake::At(at) = plan.wake {
             self.timers.insert(item.clone(), at);
         }
-        let applying = Applying::with_guards(plan, me, now, self.guards.applying);
+        let applying = Applying::new(plan, me, now);
         if applying.is_idle() && asks.is_empty() {
             if unheard {
                 self.back_off(item, now, 0.5);

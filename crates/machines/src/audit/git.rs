@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_branch_tells_what_was_made_of_each_commit_and_who_allowed_it() {
-        let machine = AnyMachine::new(crate::git::branch::Branches::default());
+        let machine = AnyMachine::new(crate::git::branch::Branches);
         let status = |workflows: i64| {
             json!({"evaluatedSha": SHA, "changedFileCount": 3, "handledRetest": "comment-7",
                 "evaluations": [{"template": "plan", "workflows": workflows, "reason": "Matched"}],

@@ -59,14 +59,11 @@ const MAX_AWAITED: usize = 5;
 pub struct Executions {
     /// The item types that have a deployer here; only for the words of a timeout.
     pub served: &'static [&'static str],
-    /// Guards that can be taken away in a simulation, to see that the simulation notices: items wait for those they
-    /// depend on.
-    pub keeps_order: bool,
 }
 
 impl Default for Executions {
     fn default() -> Self {
-        Self { served: &[types::MOCK, types::MANIFEST, types::CONTAINER], keeps_order: true }
+        Self { served: &[types::MOCK, types::MANIFEST, types::CONTAINER] }
     }
 }
 
@@ -84,7 +81,6 @@ pub struct Observed {
     collected: Option<Arc<Object>>,
     refusals: Vec<Refusal>,
     served: &'static [&'static str],
-    keeps_order: bool,
 }
 
 impl Observed {
@@ -150,7 +146,6 @@ impl Machine for Executions {
             execution: Arc::clone(execution),
             refusals: input.refusals.to_vec(),
             served: self.served,
-            keeps_order: self.keeps_order,
             exported,
             family,
             me,

@@ -76,12 +76,6 @@ impl Graph {
         self
     }
 
-    /// The same items, without an order.
-    #[must_use]
-    pub fn unordered(size: usize) -> Self {
-        Self::of(vec![Vec::new(); size])
-    }
-
     pub fn len(&self) -> usize {
         self.before.ends.len()
     }

@@ -50,17 +50,7 @@ use siblings::{Beside, Importer};
 
 /// Runs Installations.
 #[derive(Clone, Copy, Debug)]
-pub struct Installations {
-    /// A guard that can be taken away in a simulation, to see that the simulation notices: sub-Installations wait for
-    /// those they import from.
-    pub keeps_order: bool,
-}
-
-impl Default for Installations {
-    fn default() -> Self {
-        Self { keeps_order: true }
-    }
-}
+pub struct Installations;
 
 /// An Installation and all that its next step depends on.
 #[derive(Debug)]
@@ -80,7 +70,6 @@ pub struct Observed {
     /// Looked at only when a root is to be taken down.
     importers: Vec<Importer>,
     refusals: Vec<Refusal>,
-    keeps_order: bool,
 }
 
 impl Machine for Installations {
@@ -142,7 +131,6 @@ impl Machine for Installations {
             importers: (root && phase == Some(P::InitDelete)).then(look_for_importers).unwrap_or_default(),
             refusals: input.refusals.to_vec(),
             installation: Arc::clone(installation),
-            keeps_order: self.keeps_order,
             parent,
             family,
             me,
@@ -281,7 +269,7 @@ fn clean_up(observed: &Observed, report: Told<'_>, leaving: &[&Member]) -> Plan<
         let message = format!("{} of its objects have to go first", leaving.len());
         return report.moves(InstallationPhase::CleanupOrphaned, Reason::Progressing, message);
     }
-    let side = Side::leaving(observed, leaving.iter().copied(), &report.job);
+    let side = Side::leaving(leaving.iter().copied(), &report.job);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         Next::Trigger(those) | Next::Stuck(those) => trigger(observed, &report, &side, &those),
         Next::Failed(those) => {
@@ -300,7 +288,7 @@ fn hand_over(observed: &Observed, report: Told<'_>, direction: Direction) -> Pla
             InstallationPhase::Progressing,
         ),
         Direction::TakeDown => {
-            (Side::leaving(observed, observed.family.members(), &report.job), InstallationPhase::Deleting)
+            (Side::leaving(observed.family.members(), &report.job), InstallationPhase::Deleting)
         }
     };
     match graph::next(&side.graph, direction, &side.standing) {
@@ -426,7 +414,7 @@ fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
     }
-    let side = Side::leaving(observed, observed.family.members(), &report.job);
+    let side = Side::leaving(observed.family.members(), &report.job);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         Next::Done => gone(observed),
         Next::Wait => Plan::rest(),

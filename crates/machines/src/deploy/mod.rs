@@ -38,7 +38,7 @@ pub fn machines_with(system_namespace: &str, image: &str) -> Vec<AnyMachine> {
         ..deploy_item::DeployItems::default()
     };
     vec![
-        AnyMachine::new(installation::Installations::default()),
+        AnyMachine::new(installation::Installations),
         AnyMachine::new(execution::Executions::default()),
         AnyMachine::new(items),
     ]

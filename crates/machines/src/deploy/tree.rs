@@ -306,7 +306,7 @@ mod tests {
     /// A parent `e` of `a` and `b`, which imports from `a`; items of `a` may hang.
     fn case(config: &str) -> Case {
         let mut case = Case::empty();
-        case.machines.insert(0, AnyMachine::new(Installations::default()));
+        case.machines.insert(0, AnyMachine::new(Installations));
         let item = |name: &str, more: &str| {
             format!("deployItems: [{{name: {name}, type: landscaper.gardener.cloud/mock{more}}}]")
         };

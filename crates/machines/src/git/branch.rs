@@ -29,7 +29,6 @@ use pawl_api::git::{
 use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
 use pawl_api::meta::{NewCondition, Phase, Reason, condition};
 
-use super::Guards;
 use super::account::{self, NoAccount};
 use super::github::Account;
 use super::trust::{self, Trust};
@@ -50,9 +49,7 @@ const LEFT_ALONE: &str = "before";
 
 /// Turns Branches into Workflows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Branches {
-    pub guards: Guards,
-}
+pub struct Branches;
 
 /// A Branch and all that its next step depends on.
 #[derive(Debug)]
@@ -69,7 +66,6 @@ pub struct Observed {
     elsewhere: BTreeSet<String>,
     refusals: Vec<Refusal>,
     answers: Arc<Answers>,
-    guards: Guards,
 }
 
 /// The Repository, as it was found.
@@ -174,7 +170,6 @@ impl Machine for Branches {
             refusals: input.refusals.to_vec(),
             answers: Arc::clone(input.answers),
             branch: Arc::clone(branch),
-            guards: self.guards,
             me,
         }
     }
@@ -230,16 +225,9 @@ impl Observed {
     fn known(&self, now: Timestamp) -> Option<Known<'_>> {
         let Home::There { object, repository, account } = &self.home else { return None };
         let ok_to_test = self.me.annotation(annotations::OK_TO_TEST);
-        let trust = match trust::of(&repository.spec, self.spec(), ok_to_test) {
-            Trust::Stopped(_) if !self.guards.fork_gate => Trust::Allowed,
-            trust @ Trust::Own
-            | trust @ Trust::Allowed
-            | trust @ Trust::Approved(_)
-            | trust @ Trust::Stopped(_) => trust,
-        };
         Some(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),
-            trust,
+            trust: trust::of(&repository.spec, self.spec(), ok_to_test),
             repository_uid: object.uid(),
             observed: self,
             repository,

@@ -274,7 +274,7 @@ pub(crate) mod stage {
     }
 
     pub(crate) fn machines() -> [AnyMachine; 2] {
-        [AnyMachine::new(Repositories), AnyMachine::new(Branches::default())]
+        [AnyMachine::new(Repositories), AnyMachine::new(Branches)]
     }
 
     /// Asks for a look and lets everything come to rest.

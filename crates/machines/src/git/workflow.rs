@@ -31,7 +31,6 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::ALLOW_PRIVILEGED;
 
-use super::Guards;
 use super::account;
 use super::github::Account;
 use crate::audit::{self, Entry, Teller};
@@ -84,12 +83,11 @@ pub struct Workflows {
     pub system_namespace: String,
     /// Where check runs lead to, if there is a dashboard.
     pub dashboard_url: Option<String>,
-    pub guards: Guards,
 }
 
 impl Default for Workflows {
     fn default() -> Self {
-        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), dashboard_url: None, guards: Guards::default() }
+        Self { system_namespace: SYSTEM_NAMESPACE.to_owned(), dashboard_url: None }
     }
 }
 
@@ -120,7 +118,6 @@ pub struct Observed {
     ahead: Ahead,
     answers: Arc<Answers>,
     dashboard_url: Option<String>,
-    guards: Guards,
 }
 
 #[derive(Debug)]
@@ -221,10 +218,9 @@ impl Machine for Workflows {
                 .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
             refused: input.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
-            ahead: before.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())).guarded(self.guards),
+            ahead: before.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())),
             answers: Arc::clone(input.answers),
             dashboard_url: self.dashboard_url.clone(),
-            guards: self.guards,
             workflow: Arc::clone(workflow),
             branch,
             template,
@@ -253,7 +249,7 @@ impl Workflows {
         if let Found::Missing = observed.branch {
             return without_branch(observed);
         }
-        if report.is_over() && observed.guards.terminal_check {
+        if report.is_over() {
             return ending::finished(observed, report);
         }
         let going = observed.job.found().is_none_or(|job| !held_run::is_finished(job));

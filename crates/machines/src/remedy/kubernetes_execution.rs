@@ -83,35 +83,6 @@ pub struct KubernetesExecutions {
     pub executor: Executor,
     /// Namespaces whose objects no action touches. Pawl's own two are protected whatever stands here.
     pub protected_namespaces: Vec<String>,
-    pub guards: Guards,
-}
-
-/// Guards that can be taken away in a simulation, to see that the simulation notices. All are on by default, and nothing
-/// but a simulation turns one off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guards {
-    /// An approval counts for exactly what it names.
-    pub approval_digest: bool,
-    /// Nobody approves what they ask for.
-    pub not_self: bool,
-    /// The undo is stored before there is a Job (I4).
-    pub undo_first: bool,
-    /// A Job is let go only once its UID is recorded.
-    pub recorded_first: bool,
-    /// A rollback is refused where the target changed since.
-    pub freshness: bool,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self {
-            approval_digest: true,
-            not_self: true,
-            undo_first: true,
-            recorded_first: true,
-            freshness: true,
-        }
-    }
 }
 
 impl Default for KubernetesExecutions {
@@ -120,7 +91,6 @@ impl Default for KubernetesExecutions {
             system_namespace: SYSTEM_NAMESPACE.to_owned(),
             executor: Executor::default(),
             protected_namespaces: PROTECTED_NAMESPACES.map(str::to_owned).to_vec(),
-            guards: Guards::default(),
         }
     }
 }
@@ -161,7 +131,6 @@ pub struct Observed {
     rollbacks: Vec<Arc<Object>>,
     refusals: Vec<Refusal>,
     answers: Arc<Answers>,
-    guards: Guards,
 }
 
 impl Machine for KubernetesExecutions {
@@ -246,7 +215,6 @@ impl Machine for KubernetesExecutions {
             rollbacks: rollback::of(view, &me),
             refusals: input.refusals.to_vec(),
             answers: Arc::clone(input.answers),
-            guards: self.guards,
             execution: Arc::clone(execution),
             run: HeldRun::new(JOB, key, job::owner(me.uid()), found, recorded),
             order,

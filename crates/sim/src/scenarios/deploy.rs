@@ -387,9 +387,6 @@ mod tests {
     use crate::campaign::{self, Simulator};
     use crate::fault::{Fault, Injection};
     use crate::inner::{self, Run, Setup};
-    use pawl_machines::deploy::deploy_item::DeployItems;
-    use pawl_machines::deploy::execution::Executions;
-    use pawl_machines::deploy::installation::Installations;
 
     /// A first look; `tests/it/faults.rs` and `pawl-dev sim` go further.
     const SEEDS: u64 = 8;
@@ -455,40 +452,5 @@ mod tests {
     #[test]
     fn crash_at_every_write_of_a_tree_install_update_and_delete() {
         crash_everywhere("installation-tree", 67);
-    }
-
-    #[test]
-    fn the_oracle_notices_an_installation_that_keeps_no_order() {
-        let without = |_: Guards| {
-            vec![
-                AnyMachine::new(Installations { keeps_order: false }),
-                AnyMachine::new(Executions::default()),
-                AnyMachine::new(DeployItems::default()),
-                AnyMachine::new(Garbage),
-            ]
-        };
-        let mut scenario = all().into_iter().find(|scenario| scenario.name == "installation-tree").unwrap();
-        scenario.machines = without;
-        let told = format!("{:?}", inner::run(&scenario, &Setup::plain(), None).violations);
-        assert!(told.contains("was started before"), "{told}");
-    }
-
-    #[test]
-    fn the_oracle_notices_an_execution_that_keeps_no_order() {
-        let without = |_: Guards| {
-            let executions = Executions { keeps_order: false, ..Executions::default() };
-            vec![
-                AnyMachine::new(executions),
-                AnyMachine::new(DeployItems::default()),
-                AnyMachine::new(Garbage),
-            ]
-        };
-        for name in ["deploy-diamond", "deploy-delete"] {
-            let mut scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
-            scenario.machines = without;
-            let run = inner::run(&scenario, &Setup::plain(), None);
-            let told = format!("{:?}", run.violations);
-            assert!(told.contains("was started before"), "{name}: {told}");
-        }
     }
 }

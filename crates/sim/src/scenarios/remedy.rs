@@ -172,7 +172,7 @@ fn scenario(name: &'static str, about: &'static str) -> Scenario {
 }
 
 pub(super) fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let actions = KubernetesExecutions { guards: guards.actions, ..KubernetesExecutions::default() };
+    let actions = KubernetesExecutions::default();
     let own = pawl_machines::remedy::machines_with(actions, pawl_api::meta::Duration::default());
     super::jobs::machines(guards).into_iter().chain(own).chain([AnyMachine::new(Reaper)]).collect()
 }

@@ -135,7 +135,7 @@ fn scenario(name: &'static str, about: &'static str) -> Scenario {
 }
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
-    let workflows = Workflows { guards: guards.git, ..Workflows::default() };
+    let workflows = Workflows::default();
     super::jobs::machines(guards)
         .into_iter()
         .chain([AnyMachine::new(workflows), AnyMachine::new(Templates), AnyMachine::new(Reaper)])

@@ -17,7 +17,7 @@ use pawl_sim::campaign::Simulator;
 use pawl_sim::ground::{Ground, request};
 use pawl_sim::hub::Sky;
 use pawl_sim::inner::{self, Run, Setup};
-use pawl_sim::mutant::Guards;
+use pawl_sim::mutant::{Guard, Guards};
 use pawl_sim::oracle::{self, Oracle, Summary};
 use pawl_sim::outer;
 use pawl_sim::scenario::{Deed, Scenario};
@@ -222,7 +222,7 @@ fn a_decision_that_must_not_be_carried_out_is_noticed_and_not_carried_out() {
 
 #[test]
 fn a_replica_that_forgets_its_own_writes_is_noticed() {
-    let guards = Guards { read_your_writes: false, ..Guards::default() };
+    let guards = Guards::without(Guard::ReadYourWrites);
     let scenario = pawl_sim::scenarios::find("workflow-foreign-job").unwrap();
     let noticed = (1..200).any(|seed| {
         let setup = Setup { seed, guards, ..Setup::plain() };
@@ -340,7 +340,7 @@ fn i6_a_value_of_a_secret_that_is_anywhere_else_is_noticed() {
 
 #[test]
 fn i6_whoever_is_asked_with_a_secret_in_the_question_is_noticed() {
-    let guards = Guards { shown_mask: false, ..Guards::default() };
+    let guards = Guards::without(Guard::ShownMask);
     let scenario = pawl_sim::scenarios::find("action-secret").unwrap();
     let run = inner::run(&scenario, &Setup { guards, ..Setup::plain() }, None);
     let leak = run.violations.iter().find(|one| one.oracle == Oracle::NoSecret).unwrap();

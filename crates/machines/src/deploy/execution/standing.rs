@@ -51,7 +51,7 @@ pub(super) fn sides(observed: &Observed) -> (Side<'_>, Side<'_>) {
                 }
             }
             let standing = members.iter().map(|member| building(*member)).collect();
-            let graph = Side::graph_planned(observed, items);
+            let graph = Cow::Borrowed(&items.graph);
             let active = Side { graph, standing, members, names: Some(items) };
             (Side::leaving(observed, orphans), active)
         }
@@ -105,21 +105,10 @@ impl<'a> Side<'a> {
             }
         }
         let standing = members.iter().map(|member| taking_down(*member)).collect();
-        Self { graph: Self::graph_planned(observed, items), standing, members, names: Some(items) }
-    }
-
-    fn graph_planned(observed: &Observed, items: &'a items::Items) -> Cow<'a, Graph> {
-        if observed.keeps_order {
-            Cow::Borrowed(&items.graph)
-        } else {
-            Cow::Owned(Graph::unordered(items.list.len()))
-        }
+        Self { graph: Cow::Borrowed(&items.graph), standing, members, names: Some(items) }
     }
 
     fn graph_of(observed: &Observed, members: &[&Owned]) -> Graph {
-        if !observed.keeps_order {
-            return Graph::unordered(members.len());
-        }
         let objects: Vec<&Object> = members.iter().map(|owned| &*owned.object).collect();
         items::graph_of(&observed.me, &objects)
     }

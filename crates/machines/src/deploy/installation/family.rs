@@ -162,18 +162,14 @@ impl<'a> Side<'a> {
         }));
         let standing = |member: Option<&Member>| member.map_or(Standing::Failed, |one| one.building(job));
         let standing = members.iter().map(|(_, member)| standing(*member)).collect();
-        Self { graph: graph_of(observed, &members), standing, members }
+        Self { graph: graph_of(&members), standing, members }
     }
 
     /// What is to go.
-    pub(super) fn leaving(
-        observed: &Observed,
-        members: impl IntoIterator<Item = &'a Member>,
-        job: &str,
-    ) -> Self {
+    pub(super) fn leaving(members: impl IntoIterator<Item = &'a Member>, job: &str) -> Self {
         let members: Vec<_> = members.into_iter().map(|member| (member.name(), Some(member))).collect();
         let standing = members.iter().flat_map(|(_, member)| member).map(|one| one.leaving(job)).collect();
-        Self { graph: graph_of(observed, &members), standing, members }
+        Self { graph: graph_of(&members), standing, members }
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&'a Member> {
@@ -229,10 +225,7 @@ impl<'a> Side<'a> {
 }
 
 /// Who imports from whom.
-fn graph_of(observed: &Observed, members: &[(String, Option<&Member>)]) -> Graph {
-    if !observed.keeps_order {
-        return Graph::unordered(members.len());
-    }
+fn graph_of(members: &[(String, Option<&Member>)]) -> Graph {
     let siblings: Vec<Option<Sibling<'_>>> = members
         .iter()
         .map(|(_, member)| member.and_then(|member| sibling(member.child.as_deref()?)))

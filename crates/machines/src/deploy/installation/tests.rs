@@ -13,7 +13,7 @@ pub(super) fn put(case: &mut Case, name: &str, blueprint: &str, mut spec: Value)
 
 pub(super) fn case(blueprint: &str, spec: Value) -> Case {
     let mut case = Case::empty();
-    case.machines.insert(0, AnyMachine::new(Installations::default()));
+    case.machines.insert(0, AnyMachine::new(Installations));
     put(&mut case, "e", blueprint, spec);
     case.settle();
     case

@@ -68,7 +68,7 @@ fn a_branch_without_its_finalizer_gets_it_first() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
     let key = branch_of(&cluster, "f");
     cluster.edit(&branch::KIND, &key, &json!({"metadata": {"finalizers": null}}));
-    let outcome = cluster.step(&AnyMachine::new(Branches::default()), &branch::KIND, &key);
+    let outcome = cluster.step(&AnyMachine::new(Branches), &branch::KIND, &key);
     assert_eq!(outcome.writes.len(), 1);
     let raw = cluster.get(&branch::KIND, &key).unwrap();
     assert_eq!(raw["metadata"]["finalizers"], json!([finalizers::BRANCH]));
@@ -484,7 +484,7 @@ fn a_crash_at_any_write_of_an_evaluation_changes_nothing_i1() {
         hub::with(|hub| hub.push("f", "2", &["a/x", "b/x"]));
         sync_only(&mut cluster);
         let key = branch_of(&cluster, "f");
-        cluster.step_dying_at_a_write(&AnyMachine::new(Branches::default()), &branch::KIND, &key, requests);
+        cluster.step_dying_at_a_write(&AnyMachine::new(Branches), &branch::KIND, &key, requests);
         settle(&mut cluster);
         assert_eq!(workflows(&cluster), ["plan a 2 1", "plan b 2 1"], "after {requests}");
         assert_eq!(checks("2"), ["pawl in_progress"], "after {requests}");
@@ -567,7 +567,7 @@ fn i12_a_finished_branch_writes_and_asks_nothing_after_a_restart() {
     let (calls, events) = (cluster.calls.len(), cluster.events.len());
     let key = branch_of(&cluster, "f");
     let before = cluster.get(&branch::KIND, &key);
-    let outcome = cluster.step(&AnyMachine::new(Branches::default()), &branch::KIND, &key);
+    let outcome = cluster.step(&AnyMachine::new(Branches), &branch::KIND, &key);
     assert!(outcome.writes.is_empty());
     assert_eq!((cluster.calls.len(), cluster.events.len()), (calls, events));
     assert_eq!(cluster.get(&branch::KIND, &key), before);
@@ -725,7 +725,7 @@ fn a_quota_is_said_and_waited_for() {
     cluster.refuse_create = Some((workflow::KIND, 403, body));
     hub::with(|hub| hub.push("f", "2", &["a/x"]));
     sync_only(&mut cluster);
-    let (machine, key) = (AnyMachine::new(Branches::default()), branch_of(&cluster, "f"));
+    let (machine, key) = (AnyMachine::new(Branches), branch_of(&cluster, "f"));
     for _ in 0..3 {
         cluster.step(&machine, &branch::KIND, &key);
     }

@@ -13,7 +13,6 @@ use pawl_api::git::{
 use pawl_api::git::{branch, repository, workflow};
 use pawl_api::meta::{Phase, Reason};
 
-use crate::git::Guards;
 use crate::lock::Place;
 use crate::machine::Line;
 use crate::object::{Key, Object, Reference, Spot};
@@ -115,11 +114,6 @@ impl Ahead {
 
     pub(super) fn name_of(&self, template: &str) -> &str {
         self.found(template).map(|(name, _)| name.as_str()).unwrap_or_default()
-    }
-
-    /// Without the guard nobody waits for earlier commits.
-    pub(super) fn guarded(self, guards: Guards) -> Self {
-        Self { earlier: self.earlier.filter(|_| guards.sequence), ..self }
     }
 
     /// One that has started waits only for its place.

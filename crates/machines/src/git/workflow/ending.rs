@@ -78,8 +78,7 @@ pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Pl
 pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
     let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going =
-        observed.job.own().filter(|job| !held_run::is_finished(job) && observed.guards.finalizer_order);
+    let going = observed.job.own().filter(|job| !held_run::is_finished(job));
     if let Some(job) = going.filter(|_| now < limit) {
         return stop_and_wait(observed, report, job).wake_at(limit);
     }

@@ -343,18 +343,6 @@ fn a_deleted_workflow_goes_at_once_when_nothing_of_its_own_runs() {
 }
 
 #[test]
-fn the_guard_of_the_finalizers_order_is_what_makes_it_wait() {
-    let mut case = Case::new(&[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", "{active: 1}")]).settle();
-    case.cluster.delete(&workflow::KIND, &key(), "Background");
-    case.machine = AnyMachine::new(Workflows {
-        guards: crate::git::Guards { finalizer_order: false, ..crate::git::Guards::default() },
-        ..Workflows::default()
-    });
-    let case = case.settle();
-    assert!(case.workflow().is_none() && case.job().is_some());
-}
-
-#[test]
 fn a_job_that_fails_once_and_then_succeeds_is_a_success() {
     let mut case = Case::new(&[
         BRANCH,

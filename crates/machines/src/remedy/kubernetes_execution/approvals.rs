@@ -168,10 +168,10 @@ fn refused(observed: &Observed, decision: &Decision, one: &Approval, wanted: &st
             "spec.requestedBy is not set, so nobody can tell an approval from the requester's own".to_owned(),
         );
     }
-    if is_requester && observed.guards.not_self {
+    if is_requester {
         return Some(format!("{} is who asks: somebody else must approve", spec.approver.username));
     }
-    if spec.digest != wanted && observed.guards.approval_digest {
+    if spec.digest != wanted {
         return Some(format!(
             "{}: what it approves ({}) is not what is asked for now ({wanted})",
             Reason::ApprovalOutdated,

@@ -68,7 +68,6 @@ pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         RunState::Foreign(run) => foreign(report, run),
         RunState::Vanished => verifying::vanished(report),
         RunState::Late(run) => Plan::steps(HeldRun::delete_late(run)),
-        RunState::Unrecorded(run) if is_held(run) && !observed.guards.recorded_first => start(report, run),
         RunState::Unrecorded(run) => begun(report, run),
         RunState::Held(run) => start(report, run),
         RunState::Started(run) => follow(report, &Run::read(run)),
@@ -95,7 +94,7 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
-    if report.status.rollback_information.is_some() || !observed.guards.undo_first {
+    if report.status.rollback_information.is_some() {
         return make(&report);
     }
     match guard(&mut report) {

@@ -47,7 +47,7 @@ fn prepare(hub: &Hub) {
 
 fn machines(guards: Guards) -> Vec<AnyMachine> {
     let mut all = super::jobs::machines(guards);
-    all.extend(pawl_machines::git::guarded_machines(pawl_api::pawl::SYSTEM_NAMESPACE, guards.git));
+    all.extend(pawl_machines::git::machines(pawl_api::pawl::SYSTEM_NAMESPACE));
     all
 }
 
