@@ -11,7 +11,7 @@ use pawl_api::deploy::{Installation, InstallationPhase, annotations, execution, 
 use pawl_api::meta::{Phase, Reason};
 use serde_json::json;
 
-use super::Observed;
+use super::Facts;
 use crate::deploy::blueprint::{Sibling, exported, imported};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::job::{self, Jobs};
@@ -153,8 +153,8 @@ fn shown(name: &str) -> String {
 
 impl<'a> Side<'a> {
     /// All that this job is to bring about: what is missing has failed.
-    pub(super) fn building(observed: &'a Observed, refs: &[SubinstallationRef], job: &str) -> Self {
-        let family = &observed.family;
+    pub(super) fn building(facts: &'a Facts<'a>, refs: &[SubinstallationRef], job: &str) -> Self {
+        let family = &facts.family;
         let mut members = vec![(EXECUTION.to_owned(), family.execution.as_ref())];
         members.extend(refs.iter().map(|wanted| {
             let found = family.children.iter().find(|child| child.object.name() == wanted.reference.name);
@@ -162,18 +162,18 @@ impl<'a> Side<'a> {
         }));
         let standing = |member: Option<&Member>| member.map_or(Standing::Failed, |one| one.building(job));
         let standing = members.iter().map(|(_, member)| standing(*member)).collect();
-        Self { graph: graph_of(observed, &members), standing, members }
+        Self { graph: graph_of(facts, &members), standing, members }
     }
 
     /// What is to go.
     pub(super) fn leaving(
-        observed: &Observed,
+        facts: &Facts<'_>,
         members: impl IntoIterator<Item = &'a Member>,
         job: &str,
     ) -> Self {
         let members: Vec<_> = members.into_iter().map(|member| (member.name(), Some(member))).collect();
         let standing = members.iter().flat_map(|(_, member)| member).map(|one| one.leaving(job)).collect();
-        Self { graph: graph_of(observed, &members), standing, members }
+        Self { graph: graph_of(facts, &members), standing, members }
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&'a Member> {
@@ -212,13 +212,13 @@ impl<'a> Side<'a> {
     }
 
     /// A cache that has not seen something is no proof that it is missing: these are asked for.
-    pub(super) fn missing(&self, observed: &Observed, refs: &[SubinstallationRef]) -> Vec<Step> {
+    pub(super) fn missing(&self, facts: &Facts<'_>, refs: &[SubinstallationRef]) -> Vec<Step> {
         let gone = |kind, name: &str| {
-            let key = Key::new(observed.me.namespace(), name);
+            let key = Key::new(facts.cx.object.namespace(), name);
             Step::confirm_gone(Reference { kind, key, uid: String::new() })
         };
         let absent = |at: usize| self.members.get(at).is_some_and(|(_, member)| member.is_none());
-        let execution = absent(0).then(|| gone(execution::KIND, observed.me.name()));
+        let execution = absent(0).then(|| gone(execution::KIND, facts.cx.object.name()));
         let children = refs.iter().enumerate().filter(|(at, _)| absent(at + 1));
         execution
             .into_iter()
@@ -229,8 +229,8 @@ impl<'a> Side<'a> {
 }
 
 /// Who imports from whom.
-fn graph_of(observed: &Observed, members: &[(String, Option<&Member>)]) -> Graph {
-    if !observed.keeps_order {
+fn graph_of(facts: &Facts<'_>, members: &[(String, Option<&Member>)]) -> Graph {
+    if !facts.keeps_order {
         return Graph::unordered(members.len());
     }
     let siblings: Vec<Option<Sibling<'_>>> = members
