@@ -24,7 +24,7 @@ use pawl_machines::external::{Answers, Call};
 use pawl_machines::machine::{AnyMachine, BoundPlan};
 use pawl_machines::object::{Key, Object};
 use pawl_machines::plan::{Note, Refusal, Wake};
-use pawl_machines::view::{Input, Keepsake, View};
+use pawl_machines::view::{Input, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -60,8 +60,6 @@ pub(crate) struct Memory {
     own: BTreeMap<(Kind, Key), String>,
     /// Changes that came during a look, when it was not yet known which of them are our own.
     unsorted: BTreeSet<(Kind, Key, String)>,
-    /// What the last look kept for the next.
-    keepsake: Keepsake,
 }
 
 /// One of the places for looking at objects, held or not.
@@ -80,7 +78,6 @@ struct Look {
     acted: bool,
     /// The time that deciding took, without waiting for anybody.
     thought: Duration,
-    keepsake: Keepsake,
 }
 
 impl Core {
@@ -158,7 +155,7 @@ impl Core {
             }
             let heard = Arc::new(answers);
             let thinks = Instant::now();
-            let decided = self.decide(machine, &me, look, &heard);
+            let decided = self.decide(machine, &me, &look.refusals, &heard);
             look.thought += thinks.elapsed();
             let mut plan = decided?;
             answers = Arc::unwrap_or_clone(heard);
@@ -241,11 +238,10 @@ impl Core {
         &self,
         machine: &AnyMachine,
         me: &Arc<Object>,
-        look: &Look,
+        refusals: &[Refusal],
         answers: &Arc<Answers>,
     ) -> Result<BoundPlan, Error> {
-        let Look { refusals, keepsake, .. } = look;
-        let input = Input { view: &*self.caches, me, refusals, answers, keepsake };
+        let input = Input { view: &*self.caches, me, refusals, answers };
         let now = self.time.wall();
         let decided = catch_unwind(AssertUnwindSafe(|| machine.plan(&input, now)));
         let decided = decided.map_err(|panic| Error::Panicked {
@@ -330,7 +326,6 @@ impl Core {
             refusals: memory.refusals.clone(),
             refused_uid: memory.refused_uid.clone(),
             awaited: std::mem::take(&mut memory.awaited),
-            keepsake: std::mem::take(&mut memory.keepsake),
             ..Look::default()
         }
     }
@@ -353,16 +348,13 @@ impl Core {
         memory.refusals = if is_news { Vec::new() } else { look.refusals };
         memory.refused_uid = look.refused_uid;
         memory.awaited = look.awaited;
-        let mut keepsake = look.keepsake;
         if gone {
             self.told().remove(work);
         }
         let unsettled = !memory.refusals.is_empty() || !memory.awaited.is_empty();
-        match (gone, unsettled) {
-            (false, true) => memory.keepsake = keepsake,
-            // Which versions are our own doing matters only beside what was refused or is awaited.
-            (false, false) if !keepsake.is_empty() => *memory = Memory { keepsake, ..Memory::default() },
-            (true, _) | (false, false) => drop(memories.remove(work)),
+        // Which versions are our own doing matters only beside what was refused or is awaited.
+        if gone || !unsettled {
+            memories.remove(work);
         }
     }
 

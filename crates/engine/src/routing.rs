@@ -267,11 +267,11 @@ fn owner_key(kind: &Kind, owner: &OwnerReference, child: &Object) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
+
     use pawl_machines::cache::World;
     use pawl_machines::machine::{Description, Machine};
     use pawl_machines::plan::Plan;
-    use pawl_machines::view::Input;
+    use pawl_machines::view::Context;
     use serde_json::{Value, json};
 
     const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
@@ -282,7 +282,6 @@ mod tests {
 
     impl Machine for About {
         type Kind = Value;
-        type Observed = ();
         type Status = Value;
 
         fn description(&self) -> Description {
@@ -297,9 +296,7 @@ mod tests {
             }
         }
 
-        fn observe(&self, _: &Input<'_>, _: &Arc<Value>) {}
-
-        fn decide(&self, (): &(), _: Timestamp) -> Plan<Value> {
+        fn reconcile(&self, _: &Context<'_, Value>) -> Plan<Value> {
             Plan::rest()
         }
     }

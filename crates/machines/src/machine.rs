@@ -1,7 +1,7 @@
 //! A machine, and how the loop sees it: typed inside, the same for every kind outside.
 //!
-//! [`Machine`] is what an author writes. [`AnyMachine`] is what the loop and the simulators run: it decodes, observes,
-//! decides, checks that the phase move is legal, merges gates, and binds the plan to the version it was decided on.
+//! [`Machine`] is what an author writes. [`AnyMachine`] is what the loop and the simulators run: it decodes, reconciles,
+//! checks that the phase move is legal, merges gates, and binds the plan to the version it was decided on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,22 +17,19 @@ use crate::audit::{Entry, Teller};
 use crate::external::Call;
 use crate::object::{Key, Malformed, Object, Reference};
 use crate::plan::{Note, Plan, Step, Wake};
-use crate::view::{Input, View};
+use crate::view::{Context, Input, View};
 
 /// One kind's decisions.
 pub trait Machine: Send + Sync + 'static {
     /// The object it is about.
     type Kind: DeserializeOwned + Send + Sync + 'static;
-    type Observed;
     type Status: Serialize;
 
     fn description(&self) -> Description;
 
-    /// Gathers facts. Reads only, never fails: what is absent or malformed is a fact too.
-    fn observe(&self, input: &Input<'_>, me: &Arc<Self::Kind>) -> Self::Observed;
-
-    /// Thinks. Pure, total: bad input is a decision.
-    fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Plan<Self::Status>;
+    /// What to do next for the object. Pure and total: it only reads, what is absent or malformed is a fact too, and bad
+    /// input is a decision.
+    fn reconcile(&self, cx: &Context<'_, Self::Kind>) -> Plan<Self::Status>;
 
     /// What the object's state says has happened to it, for the ledger: all of it, each time, with ids that stay the
     /// same. What every unit's state says (gates, locks, its end) is not repeated here. `None`: the kind is not audited.
@@ -43,12 +40,6 @@ pub trait Machine: Send + Sync + 'static {
     /// Whether it only ever runs beside Pawl's own API server, which can make a write depend on the version of another
     /// object: then what it makes and removes is fenced ([`crate::apply`]). Elsewhere nothing would hold the fence.
     fn is_fenced(&self) -> bool {
-        false
-    }
-
-    /// Whether any of the children that a plan makes, and of the statuses of others that it tells, may be done while those
-    /// before it are not: then they are sent side by side. Not for whoever counts what is there to name what is next.
-    fn is_in_any_order(&self) -> bool {
         false
     }
 }
@@ -307,7 +298,7 @@ impl AnyMachine {
         &self.description
     }
 
-    /// Observes and decides.
+    /// Reconciles the object.
     ///
     /// # Errors
     /// When the machine decided something that must not be carried out.
@@ -340,7 +331,9 @@ impl<M: Machine> Decider for M {
             Ok(me) => me,
             Err(malformed) => return Ok(refuse_malformed(description, input.me, &malformed)),
         };
-        let Plan { steps, notes, status, gates, asks, wake } = self.decide(&self.observe(input, &me), now);
+        let Input { view, me: object, refusals, answers } = *input;
+        let cx = Context { object, typed: &me, view, now, refusals, answers };
+        let Plan { steps, in_any_order, notes, status, gates, asks, wake } = self.reconcile(&cx);
         let status = match status {
             None => None,
             Some(status) => Some(finished_status(description, input.me, &status, &gates)?),
@@ -350,7 +343,7 @@ impl<M: Machine> Decider for M {
             basis: input.me.reference(),
             resource_version: input.me.resource_version().to_owned(),
             fenced: self.is_fenced(),
-            in_any_order: self.is_in_any_order(),
+            in_any_order,
             steps,
             notes,
             status,
@@ -448,7 +441,6 @@ mod tests {
 
     impl Machine for Told {
         type Kind = ConfigMap;
-        type Observed = ();
         type Status = Value;
 
         fn description(&self) -> Description {
@@ -463,22 +455,14 @@ mod tests {
             }
         }
 
-        fn observe(&self, _: &Input<'_>, _: &Arc<ConfigMap>) {}
-
-        fn decide(&self, (): &(), _: Timestamp) -> Plan<Value> {
+        fn reconcile(&self, _: &Context<'_, ConfigMap>) -> Plan<Value> {
             Plan::rest().status(self.0.clone()).gate(Gate::passed(GateName::Validate, "Valid", "all of it"))
         }
     }
 
     fn plan(status: Value, me: Value) -> Result<BoundPlan, Fault> {
         let me = Object::new(CONFIG_MAP, me).unwrap();
-        let input = Input {
-            view: &World::default(),
-            me: &me,
-            refusals: &[],
-            answers: &Arc::default(),
-            keepsake: &crate::view::Keepsake::default(),
-        };
+        let input = Input { view: &World::default(), me: &me, refusals: &[], answers: &Arc::default() };
         AnyMachine::new(Told(status)).plan(&input, Timestamp::UNIX_EPOCH)
     }
 

@@ -19,6 +19,9 @@ use crate::object::{Key, Object, Reference};
 pub struct Plan<S> {
     /// In order. Each is idempotent and findable again; none depends on an earlier one's reply.
     pub steps: Vec<Step>,
+    /// Steps that are alike and follow each other may be sent side by side: any of them may be done while an earlier one is
+    /// not. Not for a controller that counts what is there to name what is next.
+    pub in_any_order: bool,
     /// Told to people, before the status says the same.
     pub notes: Vec<Note>,
     /// The whole status as it should be; `None` leaves it alone. Written last, and only where it differs.
@@ -35,6 +38,7 @@ impl<S> Plan<S> {
     pub fn rest() -> Self {
         Self {
             steps: Vec::new(),
+            in_any_order: false,
             notes: Vec::new(),
             status: None,
             gates: Vec::new(),

@@ -1,8 +1,6 @@
 //! A cluster small enough to read, for tests of decisions: it takes the requests that applying makes and answers as an
 //! API server would, with optimistic concurrency, finalizers and graceful deletion, and nothing else.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +17,7 @@ use crate::failure::Failure;
 use crate::machine::{AnyMachine, BoundPlan};
 use crate::object::{Key, Object};
 use crate::plan::Refusal;
-use crate::view::{Input, Keepsake, View};
+use crate::view::{Input, View};
 
 pub(crate) const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
 pub(crate) const NODE: Kind = Kind::of("", "v1", "Node", "nodes", false);
@@ -51,7 +49,6 @@ pub(crate) struct Cluster {
     kinds: Vec<Kind>,
     revision: u64,
     refusals: Vec<(Kind, Key, Vec<Refusal>)>,
-    keepsakes: RefCell<BTreeMap<(&'static str, Key), Rc<Keepsake>>>,
 }
 
 impl Cluster {
@@ -69,7 +66,6 @@ impl Cluster {
             kinds: kinds.to_vec(),
             revision: 0,
             refusals: vec![],
-            keepsakes: RefCell::default(),
         };
         for kind in kinds {
             cluster.world.cache(kind);
@@ -127,9 +123,7 @@ impl Cluster {
             .find(|(kind, key, _)| kind == object.kind() && *key == object.key())
             .map(|(_, _, refusals)| refusals.as_slice())
             .unwrap_or_default();
-        let mut keepsakes = self.keepsakes.borrow_mut();
-        let keepsake = Rc::clone(keepsakes.entry((machine.name(), object.key())).or_default());
-        let input = Input { view: &self.world, me: object, refusals, answers, keepsake: &keepsake };
+        let input = Input { view: &self.world, me: object, refusals, answers };
         machine.plan(&input, self.now).unwrap()
     }
 

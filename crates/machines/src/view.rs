@@ -2,14 +2,14 @@
 //!
 //! The loop's informers, the simulator's stale caches and a test's list of manifests are all views.
 
-use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use pawl_api::meta::Kind;
 
 use crate::external::Answers;
+use crate::failure::Failure;
 use crate::machine::Line;
 use crate::object::{Key, Object, Spot};
 use crate::plan::Refusal;
@@ -91,7 +91,7 @@ pub fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// All that one observation starts from.
+/// All that the loop hands to a controller for one reconcile of an object.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub view: &'a dyn View,
@@ -100,33 +100,32 @@ pub struct Input<'a> {
     pub refusals: &'a [Refusal],
     /// The replies to external calls in this reconcile.
     pub answers: &'a Arc<Answers>,
-    /// What the last look at this object kept.
-    pub keepsake: &'a Keepsake,
 }
 
-/// What a look at an object keeps for the next look at the same: work that need not be done again, never a fact. It may be
-/// lost between any two looks, and a decision must be the same without it.
-#[derive(Default)]
-pub struct Keepsake(Cell<Option<Box<dyn Any + Send>>>);
+/// All that one reconcile may read.
+pub struct Context<'a, K> {
+    /// The object as the API server sent it.
+    pub object: &'a Arc<Object>,
+    /// The same, as its own type.
+    pub typed: &'a Arc<K>,
+    pub view: &'a dyn View,
+    pub now: Timestamp,
+    /// Requests that the API server refused for good the last time this object's plan was applied.
+    pub refusals: &'a [Refusal],
+    /// The replies to external calls in this reconcile.
+    pub answers: &'a Arc<Answers>,
+}
 
-impl Keepsake {
-    /// What was kept, if it is a `T`; it is then no longer there.
-    pub fn take<T: 'static>(&self) -> Option<T> {
-        self.0.take()?.downcast().ok().map(|kept| *kept)
-    }
-
-    pub fn keep<T: Send + 'static>(&self, kept: T) {
-        self.0.set(Some(Box::new(kept)));
-    }
-
-    pub fn is_empty(&mut self) -> bool {
-        self.0.get_mut().is_none()
+impl<K> Context<'_, K> {
+    /// What the API server said when it refused to write an object of this kind.
+    pub fn refused(&self, kind: &Kind) -> Option<&Failure> {
+        self.refusals.iter().find(|refusal| refusal.kind == *kind).map(|refusal| &refusal.failure)
     }
 }
 
-impl fmt::Debug for Keepsake {
+impl<K> fmt::Debug for Context<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keepsake")
+        f.debug_struct("Context").field("object", self.object).field("now", &self.now).finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ use pawl_machines::failure::Failure;
 use pawl_machines::machine::Fault;
 use pawl_machines::object::Object;
 use pawl_machines::plan::{Refusal, Wake};
-use pawl_machines::view::{Input, Keepsake, View};
+use pawl_machines::view::{Input, View};
 
 use crate::ground::{Ground, Happened};
 use crate::mutant::{Guard, Guards};
@@ -55,7 +55,6 @@ pub struct Replica {
     failures: BTreeMap<Work, u32>,
     refusals: BTreeMap<Work, Vec<Refusal>>,
     /// What looks kept for the next ones.
-    keepsakes: BTreeMap<Work, Keepsake>,
     awaited: BTreeMap<Work, Vec<Written>>,
     running: Vec<Running>,
     /// The replies to external calls, by the reconcile that made them.
@@ -77,7 +76,6 @@ impl Replica {
             timers: BTreeMap::new(),
             failures: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            keepsakes: BTreeMap::new(),
             awaited: BTreeMap::new(),
             running: Vec::new(),
             answers: BTreeMap::new(),
@@ -183,7 +181,7 @@ impl Replica {
         }
     }
 
-    /// Observes and decides; what is to be sent is then sent one request at a time.
+    /// Reconciles an object; what is to be sent is then sent one request at a time.
     ///
     /// # Errors
     /// When the machine decided what it must not.
@@ -194,17 +192,15 @@ impl Replica {
         let Some(me) = self.caches.get(&item.kind, &item.key) else {
             self.failures.remove(item);
             self.refusals.remove(item);
-            self.keepsakes.remove(item);
             self.answers.remove(item);
             return Ok(());
         };
         let Some(machine) = self.router.machine(item) else { return Ok(()) };
         let refusals = self.refusals.get(item).cloned().unwrap_or_default();
         let answers = Arc::new(self.answers.remove(item).unwrap_or_default());
-        let keepsake = self.keepsakes.entry(item.clone()).or_default();
         let mut plan = {
             let (view, shown) = (self.guards.view(&self.caches, &me), self.guards.shown(&self.caches, &me));
-            let input = Input { view: &view, me: &shown, refusals: &refusals, answers: &answers, keepsake };
+            let input = Input { view: &view, me: &shown, refusals: &refusals, answers: &answers };
             machine.plan(&input, now)?
         };
         self.guards.decided(&self.caches, &me, &mut plan);

@@ -6,13 +6,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pawl_engine::Ports;
-use pawl_machines::external::Answers;
 use pawl_machines::failure::Failure;
 use pawl_machines::logs::Logs;
 use pawl_machines::machine::{AnyMachine, Description, Machine, Watch};
-use pawl_machines::object::{Key, Object};
+use pawl_machines::object::Key;
 use pawl_machines::plan::{Adopt, Plan, Step};
-use pawl_machines::view::Input;
+use pawl_machines::view::Context;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -21,44 +20,31 @@ use crate::lab::{Lab, SECRET, eventually, keeper};
 /// Asks for one log after the other, as many as `wants` says, and then makes a Secret named after what it heard last.
 struct Listener;
 
-struct Heard {
-    me: Arc<Object>,
-    wants: usize,
-    answers: Arc<Answers>,
-    done: bool,
-}
-
 impl Machine for Listener {
     type Kind = ConfigMap;
-    type Observed = Heard;
     type Status = Value;
 
     fn description(&self) -> Description {
         Description { watches: vec![Watch::owned(SECRET)], ..keeper().description().clone() }
     }
 
-    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Heard {
-        let wants =
-            me.data.as_ref().and_then(|data| data.get("wants")).map_or(1, |text| text.parse().unwrap());
-        let done = !input.view.owned(&SECRET, input.me.uid()).is_empty();
-        Heard { me: Arc::clone(input.me), wants, answers: Arc::clone(input.answers), done }
-    }
-
-    fn decide(&self, heard: &Heard, _: jiff::Timestamp) -> Plan<Value> {
-        if heard.done {
+    fn reconcile(&self, cx: &Context<'_, ConfigMap>) -> Plan<Value> {
+        let me = cx.object;
+        if !cx.view.owned(&SECRET, me.uid()).is_empty() {
             return Plan::rest();
         }
+        let data = cx.typed.data.as_ref();
+        let wants: usize = data.and_then(|data| data.get("wants")).map_or(1, |text| text.parse().unwrap());
         let mut last = String::new();
-        for number in 0..heard.wants {
+        for number in 0..wants {
             let pod = Key::new(Some("default"), &format!("pod-{number}"));
             let logs = Logs { pod, container: "c".into(), tail_bytes: 10, mask: vec![] };
-            match heard.answers.get(&logs) {
+            match cx.answers.get(&logs) {
                 None => return Plan::rest().ask(logs),
                 Some(Err(_)) => return Plan::rest(),
                 Some(Ok(text)) => last.clone_from(text),
             }
         }
-        let me = &heard.me;
         let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": me.name(), "uid": me.uid(),
             "controller": true});
         let manifest =

@@ -21,9 +21,8 @@ use pawl_api::meta::Kind;
 use pawl_apiserver::{SeededEnv, Server, Service};
 use pawl_engine::{Engine, VirtualClock, engine};
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch};
-use pawl_machines::object::Object;
 use pawl_machines::plan::{Adopt, Plan, Step};
-use pawl_machines::view::Input;
+use pawl_machines::view;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
@@ -202,20 +201,12 @@ pub(crate) struct Keeper {
     pub(crate) counter: Option<AtomicUsize>,
 }
 
-pub(crate) struct Kept {
-    me: Arc<Object>,
-    children: Vec<Arc<Object>>,
-    data: std::collections::BTreeMap<String, String>,
-    refused: bool,
-}
-
 pub(crate) fn keeper() -> AnyMachine {
     AnyMachine::new(Keeper { counter: None })
 }
 
 impl Machine for Keeper {
     type Kind = ConfigMap;
-    type Observed = Kept;
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -230,27 +221,20 @@ impl Machine for Keeper {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Kept {
-        Kept {
-            me: Arc::clone(input.me),
-            children: input.view.owned(&SECRET, input.me.uid()),
-            data: me.data.clone().unwrap_or_default(),
-            refused: !input.refusals.is_empty(),
-        }
-    }
-
-    fn decide(&self, kept: &Kept, _: Timestamp) -> Plan<Value> {
-        assert!(!kept.data.contains_key("panic"), "told to panic");
-        let wants: usize = kept.data.get("wants").map_or(1, |text| text.parse().unwrap());
-        if kept.children.len() >= wants || kept.refused {
+    fn reconcile(&self, cx: &view::Context<'_, ConfigMap>) -> Plan<Value> {
+        let data = cx.typed.data.clone().unwrap_or_default();
+        assert!(!data.contains_key("panic"), "told to panic");
+        let wants: usize = data.get("wants").map_or(1, |text| text.parse().unwrap());
+        let children = cx.view.owned(&SECRET, cx.object.uid());
+        if children.len() >= wants || !cx.refusals.is_empty() {
             return Plan::rest();
         }
-        (kept.children.len()..wants).fold(Plan::rest(), |plan, number| {
+        (children.len()..wants).fold(Plan::rest(), |plan, number| {
             let number = self.counter.as_ref().map_or(number, |count| count.fetch_add(1, Ordering::SeqCst));
-            let name = format!("{}-{number}", kept.me.name());
+            let name = format!("{}-{number}", cx.object.name());
             let manifest = json!({"metadata": {"name": name, "namespace": "default",
-                "ownerReferences": [kept.me.controller_reference()]}});
-            let adopt = Adopt::ControlledBy(kept.me.uid().to_owned());
+                "ownerReferences": [cx.object.controller_reference()]}});
+            let adopt = Adopt::ControlledBy(cx.object.uid().to_owned());
             plan.then(Step::Create { kind: SECRET, manifest, adopt })
         })
     }

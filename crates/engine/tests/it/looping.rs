@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pawl_engine::{Clock, Stopped};
 use pawl_machines::machine::{AnyMachine, Description, Machine, Watch};
-use pawl_machines::object::Object;
 use pawl_machines::plan::{Adopt, Plan, Step};
-use pawl_machines::view::Input;
+use pawl_machines::view::Context;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -253,21 +252,17 @@ struct Alarm;
 
 impl Machine for Alarm {
     type Kind = ConfigMap;
-    type Observed = (Arc<Object>, Timestamp, bool);
     type Status = Value;
 
     fn description(&self) -> Description {
         Description { name: "alarm", watches: vec![Watch::owned(SECRET)], ..keeper().description().clone() }
     }
 
-    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Self::Observed {
-        let at = me.data.as_ref().unwrap()["at"].parse().unwrap();
-        (Arc::clone(input.me), at, !input.view.owned(&SECRET, input.me.uid()).is_empty())
-    }
-
-    fn decide(&self, (me, at, rang): &Self::Observed, now: Timestamp) -> Plan<Value> {
-        if *rang || now < *at {
-            return Plan::rest().wake_at(*at);
+    fn reconcile(&self, cx: &Context<'_, ConfigMap>) -> Plan<Value> {
+        let me = cx.object;
+        let at = cx.typed.data.as_ref().unwrap()["at"].parse().unwrap();
+        if cx.now < at || !cx.view.owned(&SECRET, me.uid()).is_empty() {
+            return Plan::rest().wake_at(at);
         }
         let manifest = json!({"metadata": {"name": me.name(), "namespace": "default",
             "ownerReferences": [me.controller_reference()]}});

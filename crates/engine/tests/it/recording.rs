@@ -9,9 +9,8 @@ use pawl_engine::Ledger;
 use pawl_engine::ledger::Changes;
 use pawl_machines::audit::{Entry, Standing, Teller};
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary};
-use pawl_machines::object::Object;
 use pawl_machines::plan::{Note, Plan, Step};
-use pawl_machines::view::Input;
+use pawl_machines::view::Context;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -27,7 +26,6 @@ struct Clerk;
 
 impl Machine for Clerk {
     type Kind = Workflow;
-    type Observed = Arc<Object>;
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -47,11 +45,8 @@ impl Machine for Clerk {
         Some(phase.map(|phase| tell.entry(&phase.to_lowercase(), "", None)).into_iter().collect())
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Workflow>) -> Arc<Object> {
-        Arc::clone(input.me)
-    }
-
-    fn decide(&self, me: &Arc<Object>, _: jiff::Timestamp) -> Plan<Value> {
+    fn reconcile(&self, cx: &Context<'_, Workflow>) -> Plan<Value> {
+        let me = cx.object;
         if me.is_deleting() {
             let release = Plan::step(Step::remove_finalizer(FINALIZER));
             return release.note(Note::warning("RemoteGone", "nobody was told"));

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::core::DynamicObject;
 use pawl_api::meta::Kind;
 use pawl_engine::caches::Standing;
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch};
-use pawl_machines::object::{Key, Object};
+use pawl_machines::object::Key;
 use pawl_machines::plan::{Adopt, Plan, Step};
-use pawl_machines::view::{Input, Served};
+use pawl_machines::view::{Context, Served};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -178,7 +177,6 @@ struct Toys;
 
 impl Machine for Toys {
     type Kind = Value;
-    type Observed = (Arc<Object>, Served, bool);
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -193,13 +191,10 @@ impl Machine for Toys {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Value>) -> Self::Observed {
-        let made = !input.view.owned(&WIDGET, input.me.uid()).is_empty();
-        (Arc::clone(input.me), input.view.serves(&WIDGET), made)
-    }
-
-    fn decide(&self, (me, served, made): &Self::Observed, _: Timestamp) -> Plan<Value> {
-        match (served, made) {
+    fn reconcile(&self, cx: &Context<'_, Value>) -> Plan<Value> {
+        let me = cx.object;
+        let made = !cx.view.owned(&WIDGET, me.uid()).is_empty();
+        match (cx.view.serves(&WIDGET), made) {
             (Served::No, _) => Plan::rest(),
             (Served::Yes, true) => Plan::rest(),
             (Served::Yes, false) => {
@@ -241,7 +236,6 @@ struct Sweeper;
 
 impl Machine for Sweeper {
     type Kind = Value;
-    type Observed = Option<Step>;
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -256,20 +250,18 @@ impl Machine for Sweeper {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Value>) -> Option<Step> {
-        let owner = input.me.owners().first()?;
-        let kind = input.view.resolve(&owner.api_version, &owner.kind)?;
-        let key = Key::new(input.me.namespace().filter(|_| kind.namespaced), &owner.name);
-        let there = input.view.get(&kind, &key).is_some_and(|found| found.uid() == owner.uid);
-        (!there).then(|| Step::Delete {
-            target: input.me.reference(),
+    fn reconcile(&self, cx: &Context<'_, Value>) -> Plan<Value> {
+        let Some(owner) = cx.object.owners().first() else { return Plan::rest() };
+        let Some(kind) = cx.view.resolve(&owner.api_version, &owner.kind) else { return Plan::rest() };
+        let key = Key::new(cx.object.namespace().filter(|_| kind.namespaced), &owner.name);
+        if cx.view.get(&kind, &key).is_some_and(|found| found.uid() == owner.uid) {
+            return Plan::rest();
+        }
+        Plan::step(Step::Delete {
+            target: cx.object.reference(),
             resource_version: None,
             propagation: pawl_machines::plan::Propagation::Background,
         })
-    }
-
-    fn decide(&self, step: &Option<Step>, _: Timestamp) -> Plan<Value> {
-        step.clone().map_or_else(Plan::rest, Plan::step)
     }
 }
 

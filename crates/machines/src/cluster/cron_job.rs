@@ -20,7 +20,7 @@ use crate::deploy::cron::Schedule;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Plan, Step};
-use crate::view::Input;
+use crate::view::Context;
 
 /// The time a Job stands for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -38,9 +38,8 @@ pub struct CronJobs;
 
 /// A CronJob and its Jobs.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    cron: Arc<CronJob>,
+struct Facts<'a> {
+    cx: &'a Context<'a, CronJob>,
     jobs: Vec<Made>,
 }
 
@@ -55,7 +54,6 @@ struct Made {
 
 impl Machine for CronJobs {
     type Kind = CronJob;
-    type Observed = Observed;
     type Status = CronJobStatus;
 
     fn description(&self) -> Description {
@@ -74,20 +72,17 @@ impl Machine for CronJobs {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, cron: &Arc<CronJob>) -> Observed {
-        let controls = |job: &Arc<Object>| job.controller().is_some_and(|one| one.uid == input.me.uid());
-        let jobs = input.view.owned(&JOB, input.me.uid()).into_iter().filter(controls).filter_map(Made::of);
-        Observed { me: Arc::clone(input.me), cron: Arc::clone(cron), jobs: jobs.collect() }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<CronJobStatus> {
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, CronJob>) -> Plan<CronJobStatus> {
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let spec = &observed.cron.spec;
-        let mut status = observed.status();
-        let mut plan = observed.forget(spec);
-        for name in observed.just_ended() {
+        let controls = |job: &Arc<Object>| job.controller().is_some_and(|one| one.uid == cx.object.uid());
+        let jobs = cx.view.owned(&JOB, cx.object.uid()).into_iter().filter(controls).filter_map(Made::of);
+        let facts = Facts { cx, jobs: jobs.collect() };
+        let spec = &cx.typed.spec;
+        let mut status = facts.status();
+        let mut plan = facts.forget(spec);
+        for name in facts.just_ended() {
             plan = plan.note(name);
         }
         if spec.suspend == Some(true) {
@@ -97,10 +92,10 @@ impl Machine for CronJobs {
             Ok(schedule) => schedule,
             Err(note) => return plan.note(*note).status(status),
         };
-        if let Some(due) = observed.due(spec, &schedule, now) {
-            plan = observed.start(plan, spec, due, &mut status);
+        if let Some(due) = facts.due(spec, &schedule) {
+            plan = facts.start(plan, spec, due, &mut status);
         }
-        match schedule.after(now) {
+        match schedule.after(cx.now) {
             Some(next) => plan.wake_at(next).status(status),
             None => plan.status(status),
         }
@@ -152,9 +147,9 @@ impl Made {
     }
 }
 
-impl Observed {
+impl Facts<'_> {
     fn before(&self) -> CronJobStatus {
-        self.cron.status.clone().unwrap_or_default()
+        self.cx.typed.status.clone().unwrap_or_default()
     }
 
     fn active(&self) -> impl Iterator<Item = &Made> {
@@ -213,9 +208,10 @@ impl Observed {
     }
 
     /// The last time that has come, was not used yet and is not too long ago.
-    fn due(&self, spec: &CronJobSpec, schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
+    fn due(&self, spec: &CronJobSpec, schedule: &Schedule) -> Option<Timestamp> {
+        let now = self.cx.now;
         let used = self.before().last_schedule_time.map(|time| time.0);
-        let created = self.me.meta().creation_timestamp.as_ref().map(|time| time.0);
+        let created = self.cx.object.meta().creation_timestamp.as_ref().map(|time| time.0);
         let mut since = used.or(created)?;
         if let Some(seconds) = spec.starting_deadline_seconds {
             let patience = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -238,7 +234,7 @@ impl Observed {
         due: Timestamp,
         status: &mut CronJobStatus,
     ) -> Plan<CronJobStatus> {
-        let name = format!("{}-{}", self.me.name(), due.as_second() / SECONDS_PER_MINUTE);
+        let name = format!("{}-{}", self.cx.object.name(), due.as_second() / SECONDS_PER_MINUTE);
         let others: Vec<&Made> = self.active().filter(|job| job.object.name() != name).collect();
         match spec.concurrency_policy.as_deref().unwrap_or("Allow") {
             "Forbid" if !others.is_empty() => {
@@ -254,13 +250,13 @@ impl Observed {
         plan.then(Step::Create {
             kind: JOB,
             manifest: self.manifest(&name, due),
-            adopt: Adopt::ControlledBy(self.me.uid().to_owned()),
+            adopt: Adopt::ControlledBy(self.cx.object.uid().to_owned()),
         })
         .note(note)
     }
 
     fn manifest(&self, name: &str, due: Timestamp) -> Value {
-        let template = self.me.raw().pointer("/spec/jobTemplate");
+        let template = self.cx.object.raw().pointer("/spec/jobTemplate");
         let part = |pointer: &str| template.and_then(|template| template.pointer(pointer)).cloned();
         let mut annotations = part("/metadata/annotations").unwrap_or_else(|| json!({}));
         if let Some(annotations) = annotations.as_object_mut() {
@@ -269,10 +265,10 @@ impl Observed {
         json!({
             "metadata": {
                 "name": name,
-                "namespace": self.me.namespace(),
+                "namespace": self.cx.object.namespace(),
                 "labels": part("/metadata/labels").unwrap_or_else(|| json!({})),
                 "annotations": annotations,
-                "ownerReferences": [self.me.controller_reference()],
+                "ownerReferences": [self.cx.object.controller_reference()],
             },
             "spec": part("/spec").unwrap_or_default(),
         })

@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
 use k8s_openapi::api::core::v1::{Node, PodSpec, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -24,7 +23,7 @@ use super::revision::{CONTROLLER_REVISION, Revisions, hash_of};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan, Wake};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 #[cfg(test)]
 mod tests;
@@ -43,25 +42,20 @@ const TOLERATED: [&str; 7] = [
     "node.kubernetes.io/network-unavailable",
 ];
 
+/// A DaemonSet with its Pods, its templates, and the nodes.
+struct Facts<'a> {
+    cx: &'a Context<'a, DaemonSet>,
+    pods: Vec<Replica>,
+    nodes: Vec<Arc<Object>>,
+    revisions: Revisions,
+}
+
 /// Keeps one Pod on every node that a DaemonSet is for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DaemonSets;
 
-/// A DaemonSet with its Pods, its templates, and the nodes.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    set: Arc<DaemonSet>,
-    pods: Vec<Replica>,
-    nodes: Vec<Arc<Object>>,
-    revisions: Revisions,
-    /// Why the API server does not want a Pod, in its own words.
-    refused: Option<String>,
-}
-
 impl Machine for DaemonSets {
     type Kind = DaemonSet;
-    type Observed = Observed;
     type Status = DaemonSetStatus;
 
     fn description(&self) -> Description {
@@ -88,32 +82,26 @@ impl Machine for DaemonSets {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, set: &Arc<DaemonSet>) -> Observed {
-        let refusal = input.refusals.iter().find(|refusal| refusal.kind == POD);
-        Observed {
-            me: Arc::clone(input.me),
-            set: Arc::clone(set),
-            pods: Replica::all_of(input, input.me),
-            nodes: input.view.list(&NODE, None),
-            revisions: Revisions::of(input),
-            refused: refusal.map(|refusal| refusal.failure.message.clone()),
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<DaemonSetStatus> {
-        let Some(spec) = &observed.set.spec else { return Plan::rest() };
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, DaemonSet>) -> Plan<DaemonSetStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let status = observed.set.status.clone().unwrap_or_default();
-        let collided = i32::from(observed.revisions.collides);
+        let facts = Facts {
+            cx,
+            pods: Replica::all_of(cx.view, cx.object),
+            nodes: cx.view.list(&NODE, None),
+            revisions: Revisions::of(cx),
+        };
+        let status = cx.typed.status.clone().unwrap_or_default();
+        let collided = i32::from(facts.revisions.collides);
         let collisions = status.collision_count.unwrap_or_default().saturating_add(collided);
-        match observed.revisions.current(collisions) {
-            Ok(revision) => Round::new(observed, spec, revision, now).finish(status),
+        match facts.revisions.current(collisions) {
+            Ok(revision) => Round::new(&facts, spec, revision).finish(status),
             Err(steps) => {
                 let plan = Plan { steps, ..Plan::rest() };
                 let counted = DaemonSetStatus { collision_count: some(collisions), ..status };
-                if observed.revisions.collides { plan.status(counted) } else { plan }
+                if facts.revisions.collides { plan.status(counted) } else { plan }
             }
         }
     }
@@ -126,10 +114,9 @@ fn every_daemon_set(_: &Object, view: &dyn View) -> Vec<Key> {
 
 /// One look at a DaemonSet.
 struct Round<'a> {
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     spec: &'a DaemonSetSpec,
     revision: &'a str,
-    now: Timestamp,
     /// The Pods on every node that the set is for.
     homes: BTreeMap<&'a str, Vec<&'a Replica>>,
     /// Pods anywhere else.
@@ -138,29 +125,29 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(observed: &'a Observed, spec: &'a DaemonSetSpec, revision: &'a str, now: Timestamp) -> Self {
-        let meant = observed.nodes.iter().filter(|node| is_meant(node, spec.template.spec.as_ref()));
+    fn new(facts: &'a Facts<'a>, spec: &'a DaemonSetSpec, revision: &'a str) -> Self {
+        let meant = facts.nodes.iter().filter(|node| is_meant(node, spec.template.spec.as_ref()));
         let mut homes: BTreeMap<&str, Vec<&Replica>> = meant.map(|node| (node.name(), vec![])).collect();
         let mut strays = Vec::new();
-        for pod in &observed.pods {
+        for pod in &facts.pods {
             match pod.node().and_then(|node| homes.get_mut(node)) {
                 Some(home) => home.push(pod),
                 None => strays.push(pod),
             }
         }
-        Self { observed, spec, revision, now, homes, strays, plan: Plan::rest() }
+        Self { facts, spec, revision, homes, strays, plan: Plan::rest() }
     }
 
     fn finish(mut self, before: DaemonSetStatus) -> Plan<DaemonSetStatus> {
         self.keep_one_each();
         self.update();
-        let used = self.observed.pods.iter().filter_map(Replica::revision);
-        let name = |hash: &str| format!("{}-{hash}", self.observed.me.name());
+        let used = self.facts.pods.iter().filter_map(Replica::revision);
+        let name = |hash: &str| format!("{}-{hash}", self.facts.cx.object.name());
         let used: Vec<String> = used.map(name).collect();
         let in_use: BTreeSet<&str> = used.iter().map(String::as_str).chain([self.revision]).collect();
-        self.plan.steps.extend(self.observed.revisions.forget(self.spec.revision_history_limit, &in_use));
-        let pods = &self.observed.pods;
-        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.now) {
+        self.plan.steps.extend(self.facts.revisions.forget(self.spec.revision_history_limit, &in_use));
+        let pods = &self.facts.pods;
+        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.facts.cx.now) {
             self.plan.wake = self.plan.wake.earliest(Wake::At(at));
         }
         let status = self.report(before);
@@ -172,7 +159,7 @@ impl<'a> Round<'a> {
     }
 
     fn is_available(&self, pod: &Replica) -> bool {
-        pod.is_active() && pod.is_available(self.spec.min_ready_seconds, self.now)
+        pod.is_active() && pod.is_available(self.spec.min_ready_seconds, self.facts.cx.now)
     }
 
     /// A Pod where one is missing; none where none should be, or where one has ended.
@@ -242,12 +229,13 @@ impl<'a> Round<'a> {
 
     /// Whether it could be asked for.
     fn create(&mut self, node: &str) -> bool {
-        if let Some(message) = &self.observed.refused {
-            self.plan.notes.push(Note::warning("FailedCreate", format!("Error creating: {message}")));
-            self.plan.wake = self.plan.wake.earliest(Wake::At(later(self.now, REFUSED_RETRY)));
+        if let Some(refused) = self.facts.cx.refused(&POD) {
+            let message = format!("Error creating: {}", refused.message);
+            self.plan.notes.push(Note::warning("FailedCreate", message));
+            self.plan.wake = self.plan.wake.earliest(Wake::At(later(self.facts.cx.now, REFUSED_RETRY)));
             return false;
         }
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let hash = hash_of(self.revision);
         let name = names::child(me.name(), &[me.uid(), node, hash], NAME_HEX, names::MAX_LABEL);
         let template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
@@ -274,7 +262,7 @@ impl<'a> Round<'a> {
             number_available: some(available),
             number_unavailable: some(desired.saturating_sub(available)),
             updated_number_scheduled: some(nodes(&|pod| pod.is_active() && self.is_updated(pod))),
-            observed_generation: Some(self.observed.me.generation()),
+            observed_generation: Some(self.facts.cx.object.generation()),
             ..before
         }
     }

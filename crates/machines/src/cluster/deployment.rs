@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use pawl_api::k8s::{DEPLOYMENT, POD, REPLICA_SET};
@@ -19,10 +18,11 @@ use pawl_api::meta::names;
 use serde_json::{Value, json};
 
 use super::replica::{Replica, fields};
+use crate::failure::Failure;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Note, Plan, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 pub(super) mod sizes;
 mod status;
@@ -53,18 +53,6 @@ const HISTORY: i32 = 10;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deployments;
 
-/// A Deployment and its ReplicaSets.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    deployment: Arc<Deployment>,
-    sets: Vec<Set>,
-    /// Somebody else's ReplicaSet has the name that ours should have.
-    collides: bool,
-    /// Why the API server does not want the ReplicaSet, in its own words.
-    refused: Option<String>,
-}
-
 /// A ReplicaSet as it was last seen.
 #[derive(Debug)]
 struct Set {
@@ -76,7 +64,6 @@ struct Set {
 
 impl Machine for Deployments {
     type Kind = Deployment;
-    type Observed = Observed;
     type Status = DeploymentStatus;
 
     fn description(&self) -> Description {
@@ -99,30 +86,28 @@ impl Machine for Deployments {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, deployment: &Arc<Deployment>) -> Observed {
-        let me = Arc::clone(input.me);
-        let set_of = |object: Arc<Object>| {
-            let set = object.parse::<ReplicaSet>().ok()?;
-            let pods = Replica::all_of(input, &object).iter().filter(|pod| !pod.is_over()).count();
-            Some(Set { object, set, pods })
-        };
-        let ours = |set: &Arc<Object>| set.controller().is_some_and(|owner| owner.uid == me.uid());
-        let owned = input.view.owned(&REPLICA_SET, me.uid()).into_iter();
-        let mut sets: Vec<Set> = owned.filter(ours).filter_map(set_of).collect();
-        sets.sort_by_key(|set| (set.object.meta().creation_timestamp.clone(), set.name().to_owned()));
-        let refusal = input.refusals.iter().find(|refusal| refusal.kind == REPLICA_SET);
-        let collides = refusal.is_some_and(|refusal| refusal.failure.is("OwnershipMismatch"));
-        let refused = refusal.filter(|_| !collides).map(|refusal| refusal.failure.message.clone());
-        Observed { me, deployment: Arc::clone(deployment), sets, collides, refused }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<DeploymentStatus> {
-        let Some(spec) = &observed.deployment.spec else { return Plan::rest() };
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, Deployment>) -> Plan<DeploymentStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        Round::new(observed, spec, now).decide()
+        let sets = sets(cx);
+        Round::new(cx, &sets, spec).decide()
     }
+}
+
+/// The ReplicaSets of a Deployment, oldest first.
+fn sets(cx: &Context<'_, Deployment>) -> Vec<Set> {
+    let set_of = |object: Arc<Object>| {
+        let set = object.parse::<ReplicaSet>().ok()?;
+        let pods = Replica::all_of(cx.view, &object).iter().filter(|pod| !pod.is_over()).count();
+        Some(Set { object, set, pods })
+    };
+    let ours = |set: &Arc<Object>| set.controller().is_some_and(|owner| owner.uid == cx.object.uid());
+    let owned = cx.view.owned(&REPLICA_SET, cx.object.uid()).into_iter();
+    let mut sets: Vec<Set> = owned.filter(ours).filter_map(set_of).collect();
+    sets.sort_by_key(|set| (set.object.meta().creation_timestamp.clone(), set.name().to_owned()));
+    sets
 }
 
 /// A Pod's change matters to the Deployment that controls its ReplicaSet.
@@ -192,9 +177,10 @@ fn without_hash(mut template: PodTemplateSpec) -> PodTemplateSpec {
 
 /// One look at a Deployment.
 struct Round<'a> {
-    observed: &'a Observed,
+    cx: &'a Context<'a, Deployment>,
     spec: &'a DeploymentSpec,
-    now: Timestamp,
+    /// Why the API server does not want the ReplicaSet.
+    refused: Option<&'a Failure>,
     replicas: i32,
     limits: Limits,
     /// The set of the template as it is now.
@@ -207,13 +193,14 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(observed: &'a Observed, spec: &'a DeploymentSpec, now: Timestamp) -> Self {
-        let new = observed.sets.iter().find(|set| set.is_of(&spec.template));
+    fn new(cx: &'a Context<'a, Deployment>, sets: &'a [Set], spec: &'a DeploymentSpec) -> Self {
+        let new = sets.iter().find(|set| set.is_of(&spec.template));
         let is_new = |set: &&Set| new.is_some_and(|new| new.object.uid() == set.object.uid());
-        let old = observed.sets.iter().filter(|set| !is_new(set)).collect();
+        let old = sets.iter().filter(|set| !is_new(set)).collect();
         let replicas = spec.replicas.unwrap_or(1).max(0);
         let limits = Limits::of(spec.strategy.as_ref(), replicas);
-        Self { observed, spec, now, replicas, limits, new, old, plan: Plan::rest(), made: None }
+        let refused = cx.refused(&REPLICA_SET);
+        Self { cx, spec, refused, replicas, limits, new, old, plan: Plan::rest(), made: None }
     }
 
     fn decide(mut self) -> Plan<DeploymentStatus> {
@@ -239,7 +226,7 @@ impl<'a> Round<'a> {
     }
 
     fn confirm(&self) -> Step {
-        Step::confirm_unchanged(&self.observed.me)
+        Step::confirm_unchanged(self.cx.object)
     }
 
     fn is_paused(&self) -> bool {
@@ -349,25 +336,30 @@ impl<'a> Round<'a> {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
         let note = Note::normal("ScalingReplicaSet", message);
-        self.plan.notes.push(note.once(self.observed.me.generation().to_string()));
+        self.plan.notes.push(note.once(self.cx.object.generation().to_string()));
     }
 
     fn collisions(&self) -> i32 {
-        let status = self.observed.deployment.status.as_ref();
+        let status = self.cx.typed.status.as_ref();
         let before = status.and_then(|status| status.collision_count).unwrap_or_default();
-        before.saturating_add(i32::from(self.observed.collides))
+        before.saturating_add(i32::from(self.collides()))
+    }
+
+    /// Whether somebody else's ReplicaSet has the name that ours should have.
+    fn collides(&self) -> bool {
+        self.refused.is_some_and(|refused| refused.is("OwnershipMismatch"))
     }
 
     /// Makes the ReplicaSet of the template, under a name that the template gives (I1).
     fn make(&mut self, size: i32) {
-        if let Some(message) = &self.observed.refused {
-            let message = format!("Failed to create new replica set: {message}");
+        if let Some(refused) = self.refused.filter(|_| !self.collides()) {
+            let message = format!("Failed to create new replica set: {}", refused.message);
             self.plan.notes.push(Note::warning("ReplicaSetCreateError", message));
             self.plan.wake =
-                crate::plan::Wake::At(super::job::later(self.now, super::replica::REFUSED_RETRY));
+                crate::plan::Wake::At(super::job::later(self.cx.now, super::replica::REFUSED_RETRY));
             return;
         }
-        let me = &self.observed.me;
+        let me = self.cx.object;
         let hash = hash(&self.spec.template, self.collisions());
         let name = set_name(me.name(), &hash);
         let mut template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
@@ -401,7 +393,7 @@ impl<'a> Round<'a> {
 
     /// The annotations that a set takes over.
     fn inherited(&self) -> BTreeMap<String, String> {
-        let inherited = self.observed.me.annotations().filter(|(name, _)| !OWN_ANNOTATIONS.contains(name));
+        let inherited = self.cx.object.annotations().filter(|(name, _)| !OWN_ANNOTATIONS.contains(name));
         inherited.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
@@ -433,7 +425,7 @@ impl<'a> Round<'a> {
     }
 
     fn record_revision(&self) -> Option<Step> {
-        let me = &self.observed.me;
+        let me = self.cx.object;
         let revision = self.new?.object.annotation(REVISION)?;
         (me.annotation(REVISION) != Some(revision))
             .then(|| Step::patch_unchanged(me, json!({"metadata": {"annotations": {REVISION: revision}}})))

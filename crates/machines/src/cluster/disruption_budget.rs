@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -16,7 +15,7 @@ use super::replica::Replica;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::Plan;
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 
@@ -24,17 +23,8 @@ const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DisruptionBudgets;
 
-/// A budget and the Pods it selects.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    budget: Arc<PodDisruptionBudget>,
-    pods: Vec<Replica>,
-}
-
 impl Machine for DisruptionBudgets {
     type Kind = PodDisruptionBudget;
-    type Observed = Observed;
     type Status = PodDisruptionBudgetStatus;
 
     fn description(&self) -> Description {
@@ -53,42 +43,36 @@ impl Machine for DisruptionBudgets {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, budget: &Arc<PodDisruptionBudget>) -> Observed {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        let pods = input.view.list(&POD, input.me.namespace()).into_iter();
-        let pods = pods.filter(|pod| selector.is_some_and(|selector| selects(selector, pod)));
-        let pods = pods.filter_map(Replica::of).filter(Replica::is_active).collect();
-        Observed { me: Arc::clone(input.me), budget: Arc::clone(budget), pods }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<PodDisruptionBudgetStatus> {
-        let Some(spec) = &observed.budget.spec else { return Plan::rest() };
-        let expected = count(observed.pods.len());
-        let healthy = count(observed.pods.iter().filter(|pod| pod.is_ready()).count());
+    fn reconcile(&self, cx: &Context<'_, PodDisruptionBudget>) -> Plan<PodDisruptionBudgetStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
+        let selected = |pod: &Arc<Object>| spec.selector.as_ref().is_some_and(|by| selects(by, pod));
+        let pods = cx.view.list(&POD, cx.object.namespace()).into_iter().filter(selected);
+        let pods: Vec<Replica> = pods.filter_map(Replica::of).filter(Replica::is_active).collect();
+        let expected = count(pods.len());
+        let healthy = count(pods.iter().filter(|pod| pod.is_ready()).count());
         let desired = match (&spec.min_available, &spec.max_unavailable) {
             (Some(least), _) => share(least, expected),
             (None, Some(most)) => expected.saturating_sub(share(most, expected)).max(0),
             (None, None) => 0,
         };
         let allowed = if expected == 0 { 0 } else { healthy.saturating_sub(desired).max(0) };
-        let before = observed.budget.status.clone().unwrap_or_default();
+        let before = cx.typed.status.clone().unwrap_or_default();
         Plan::rest().status(PodDisruptionBudgetStatus {
-            conditions: Some(vec![condition(observed, &before, allowed, now)]),
+            conditions: Some(vec![condition(cx, &before, allowed)]),
             current_healthy: Some(healthy),
             desired_healthy: Some(desired),
             disrupted_pods: before.disrupted_pods,
             disruptions_allowed: Some(allowed),
             expected_pods: Some(expected),
-            observed_generation: Some(observed.me.generation()),
+            observed_generation: Some(cx.object.generation()),
         })
     }
 }
 
 fn condition(
-    observed: &Observed,
+    cx: &Context<'_, PodDisruptionBudget>,
     before: &PodDisruptionBudgetStatus,
     allowed: i32,
-    now: Timestamp,
 ) -> Condition {
     let (status, reason) =
         if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
@@ -99,8 +83,8 @@ fn condition(
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: String::new(),
-        last_transition_time: since.unwrap_or(Time(now)),
-        observed_generation: Some(observed.me.generation()),
+        last_transition_time: since.unwrap_or(Time(cx.now)),
+        observed_generation: Some(cx.object.generation()),
     }
 }
 

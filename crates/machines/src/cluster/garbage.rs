@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 use crate::machine::{Depth, Description, EVERY, Machine, Primary, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Propagation, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// Keeps an owner until those of its dependents that block its deletion are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -35,14 +34,6 @@ pub struct Garbage;
 /// Any object: garbage collection looks at metadata alone.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Anything {}
-
-/// One object, what it names as its owners, and what names it.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    owners: Vec<(OwnerReference, Owner)>,
-    dependents: Vec<Arc<Object>>,
-}
 
 /// What an owner reference points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +52,6 @@ enum Owner {
 
 impl Machine for Garbage {
     type Kind = Anything;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -76,33 +66,30 @@ impl Machine for Garbage {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Anything>) -> Observed {
-        let me = Arc::clone(input.me);
-        let owners: Vec<_> =
-            me.owners().iter().map(|owner| (owner.clone(), look_up(input.view, &me, owner))).collect();
-        let matters = me.is_deleting() || owners.iter().any(|(_, owner)| *owner == Owner::Waiting);
-        let dependents = if matters { input.view.dependents(me.uid()) } else { vec![] };
-        let dependents = dependents.into_iter().filter(|dependent| may_own(&me, dependent)).collect();
-        Observed { me, owners, dependents }
-    }
-
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
-        let me = &observed.me;
+    fn reconcile(&self, cx: &Context<'_, Anything>) -> Plan<()> {
+        let me = cx.object;
         // Events are many, own nothing and expire by themselves.
         if me.kind().kind == "Event" {
             return Plan::rest();
         }
         if me.is_deleting() && me.has_finalizer(ORPHAN) {
-            return orphan(observed);
+            return orphan(cx);
         }
         if me.is_deleting() && me.has_finalizer(FOREGROUND) {
-            return await_dependents(observed);
+            return await_dependents(cx);
         }
-        if me.is_deleting() || observed.owners.is_empty() {
+        if me.is_deleting() || me.owners().is_empty() {
             return Plan::rest();
         }
-        judge(observed)
+        judge(cx)
     }
+}
+
+/// The objects that name this one as an owner.
+fn dependents(cx: &Context<'_, Anything>) -> Vec<Arc<Object>> {
+    let mut dependents = cx.view.dependents(cx.object.uid());
+    dependents.retain(|dependent| may_own(cx.object, dependent));
+    dependents
 }
 
 /// Where a reference points, as far as the caches know.
@@ -129,33 +116,34 @@ fn may_own(owner: &Object, dependent: &Object) -> bool {
     owner.namespace().is_none() || owner.namespace() == dependent.namespace()
 }
 
-fn orphan(observed: &Observed) -> Plan<()> {
-    let me = &observed.me;
+fn orphan(cx: &Context<'_, Anything>) -> Plan<()> {
+    let me = cx.object;
+    let dependents = dependents(cx);
     let strip =
         |dependent: &Arc<Object>| keep_owners(dependent, |owner| owner.uid != me.uid(), |owner| json!(owner));
-    let steps = observed.dependents.iter().map(strip);
+    let steps = dependents.iter().map(strip);
     let release = Step::remove_finalizer(ORPHAN);
     Plan { steps: steps.chain([release]).collect(), ..Plan::rest() }
 }
 
-fn await_dependents(observed: &Observed) -> Plan<()> {
+fn await_dependents(cx: &Context<'_, Anything>) -> Plan<()> {
     let blocks = |dependent: &Arc<Object>| {
-        let blocking = |owner: &OwnerReference| {
-            owner.uid == observed.me.uid() && owner.block_owner_deletion == Some(true)
-        };
+        let blocking =
+            |owner: &OwnerReference| owner.uid == cx.object.uid() && owner.block_owner_deletion == Some(true);
         dependent.owners().iter().any(blocking)
     };
-    if observed.dependents.iter().any(blocks) {
+    if dependents(cx).iter().any(blocks) {
         return Plan::rest();
     }
     Plan::step(Step::remove_finalizer(FOREGROUND))
 }
 
-fn judge(observed: &Observed) -> Plan<()> {
-    let Observed { me, owners, dependents } = observed;
+fn judge(cx: &Context<'_, Anything>) -> Plan<()> {
+    let me = cx.object;
+    let owners: Vec<_> = me.owners().iter().map(|owner| (owner, look_up(cx.view, me, owner))).collect();
     let mut plan = Plan::rest();
     let (mut solid, mut waits, mut absent) = (false, false, Vec::new());
-    for (reference, owner) in owners {
+    for (reference, owner) in &owners {
         match owner {
             Owner::Solid => solid = true,
             Owner::Waiting => waits = true,
@@ -180,6 +168,7 @@ fn judge(observed: &Observed) -> Plan<()> {
         }
         return plan;
     }
+    let dependents = if waits { dependents(cx) } else { Vec::new() };
     if waits && !dependents.is_empty() {
         // In a circle everybody would wait for everybody: this object no longer blocks its owners.
         let circle =
@@ -238,6 +227,8 @@ mod tests {
     use crate::machine::AnyMachine;
     use crate::plan::Precondition;
     use crate::testing::{CONFIG_MAP, Cluster, NODE};
+    use crate::view::Input;
+    use jiff::Timestamp;
 
     fn cluster(yaml: &str) -> Cluster {
         Cluster::of(&[CONFIG_MAP, NODE], yaml)
@@ -338,13 +329,7 @@ mod tests {
         let mut stale = crate::cache::World::default();
         stale.put(real.world.get(&CONFIG_MAP, &Key::new(Some("n"), "b")).unwrap());
         let me = stale.get(&CONFIG_MAP, &Key::new(Some("n"), "b")).unwrap();
-        let input = Input {
-            view: &stale,
-            me: &me,
-            refusals: &[],
-            answers: &Arc::default(),
-            keepsake: &crate::view::Keepsake::default(),
-        };
+        let input = Input { view: &stale, me: &me, refusals: &[], answers: &Arc::default() };
         let plan = AnyMachine::new(Garbage).plan(&input, Timestamp::UNIX_EPOCH).unwrap();
         let [
             Step::Confirm(Precondition::Gone(gone)),

@@ -22,7 +22,7 @@ use crate::backoff;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
-use crate::view::Input;
+use crate::view::Context;
 
 pub mod followed;
 mod indexes;
@@ -60,19 +60,8 @@ const REFUSED_RETRY: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Jobs;
 
-/// A Job and its Pods.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    job: Arc<Job>,
-    pods: Vec<Seen>,
-    /// Why the API server does not want the Pods, in its own words.
-    refused: Option<String>,
-}
-
 impl Machine for Jobs {
     type Kind = Job;
-    type Observed = Observed;
     type Status = JobStatus;
 
     fn description(&self) -> Description {
@@ -95,55 +84,52 @@ impl Machine for Jobs {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, job: &Arc<Job>) -> Observed {
-        let me = Arc::clone(input.me);
-        let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == me.uid());
-        let pods = input.view.owned(&POD, me.uid()).into_iter().filter(ours).filter_map(Seen::of).collect();
-        let refused = input.refusals.iter().find(|refusal| refusal.kind == POD);
-        let refused = refused.map(|refusal| refusal.failure.message.clone());
-        Observed { me, job: Arc::clone(job), pods, refused }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<JobStatus> {
-        let Some(spec) = &observed.job.spec else { return Plan::rest() };
+    fn reconcile(&self, cx: &Context<'_, Job>) -> Plan<JobStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
         if spec.managed_by.as_deref().is_some_and(|manager| manager != MANAGER) {
             return Plan::rest();
         }
-        let status = observed.job.status.clone().unwrap_or_default();
-        if observed.me.is_deleting() {
-            return release_all(observed);
+        let status = cx.typed.status.clone().unwrap_or_default();
+        let pods = pods_of(cx);
+        if cx.object.is_deleting() {
+            return release_all(&pods);
         }
         if let Some(end) = finished_at(&status) {
-            return after_the_end(observed, spec, end, now);
+            return after_the_end(cx, &pods, spec, end);
         }
-        Round::begin(observed, spec, status, now).finish()
+        Round::begin(cx, &pods, spec, status).finish()
     }
+}
+
+fn pods_of(cx: &Context<'_, Job>) -> Vec<Seen> {
+    let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == cx.object.uid());
+    cx.view.owned(&POD, cx.object.uid()).into_iter().filter(ours).filter_map(Seen::of).collect()
 }
 
 /// Nothing is counted any more: the Pods need not be kept for it.
-fn release_all(observed: &Observed) -> Plan<JobStatus> {
-    let tracked = observed.pods.iter().filter(|pod| pod.is_tracked());
+fn release_all(pods: &[Seen]) -> Plan<JobStatus> {
+    let tracked = pods.iter().filter(|pod| pod.is_tracked());
     Plan { steps: tracked.take(MAX_AT_ONCE).map(Seen::release).collect(), ..Plan::rest() }
 }
 
-fn after_the_end(observed: &Observed, spec: &JobSpec, end: Timestamp, now: Timestamp) -> Plan<JobStatus> {
-    let mut plan = release_all(observed);
+fn after_the_end(cx: &Context<'_, Job>, pods: &[Seen], spec: &JobSpec, end: Timestamp) -> Plan<JobStatus> {
+    let mut plan = release_all(pods);
     // Whoever ended the Job may not have seen this Pod yet.
-    let left = observed.pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
+    let left = pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
     plan.steps.splice(0..0, left.map(Seen::delete));
     let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
     let goes_at = later(end, seconds(i64::from(ttl)));
-    if goes_at > now {
+    if goes_at > cx.now {
         return plan.wake_at(goes_at);
     }
-    plan.then(Step::delete_unchanged(&observed.me).foreground())
+    plan.then(Step::delete_unchanged(cx.object).foreground())
 }
 
 /// One look at a Job that is not over.
 struct Round<'a> {
-    observed: &'a Observed,
+    cx: &'a Context<'a, Job>,
+    pods: &'a [Seen],
     spec: &'a JobSpec,
-    now: Timestamp,
     status: JobStatus,
     plan: Plan<JobStatus>,
     /// UIDs that this round's status says are ended; counted in the next, once it is written.
@@ -173,15 +159,15 @@ impl Uncounted {
 }
 
 impl<'a> Round<'a> {
-    fn begin(observed: &'a Observed, spec: &'a JobSpec, status: JobStatus, now: Timestamp) -> Self {
+    fn begin(cx: &'a Context<'a, Job>, pods: &'a [Seen], spec: &'a JobSpec, status: JobStatus) -> Self {
         let completed = status.completed_indexes.as_deref().unwrap_or_default();
         let failed = status.failed_indexes.as_deref().unwrap_or_default();
         let [indexes, failed_indexes] =
             [completed, failed].map(|text| Indexes::parse(text, spec.completions.unwrap_or_default()));
         Self {
-            observed,
+            cx,
+            pods,
             spec,
-            now,
             status,
             plan: Plan::rest(),
             uncounted: Uncounted::default(),
@@ -242,7 +228,7 @@ impl<'a> Round<'a> {
             self.note(Note::normal("Resumed", "Job resumed"));
         }
         if self.status.start_time.is_none() {
-            self.status.start_time = Some(Time(self.now));
+            self.status.start_time = Some(Time(self.cx.now));
         }
     }
 
@@ -263,7 +249,7 @@ impl<'a> Round<'a> {
         self.judge_indexes();
         let persisted = self.indexes.clone();
         let mut completed = Vec::new();
-        for pod in self.observed.pods.iter().filter(|pod| pod.is_tracked()) {
+        for pod in self.pods.iter().filter(|pod| pod.is_tracked()) {
             let counted = if recorded.contains(pod.uid()) {
                 !pod.is_active()
             } else if self.held.contains(pod.uid()) {
@@ -325,8 +311,7 @@ impl<'a> Round<'a> {
     }
 
     fn active(&self) -> impl Iterator<Item = &'a Seen> {
-        let observed = self.observed;
-        observed.pods.iter().filter(|pod| pod.is_active())
+        self.pods.iter().filter(|pod| pod.is_active())
     }
 
     /// What still runs when a Job fails counts as failed, as in Kubernetes.
@@ -362,7 +347,7 @@ impl<'a> Round<'a> {
             let surplus = usize::try_from(active.saturating_sub(wanted)).unwrap_or_default();
             return self.delete_active(surplus);
         }
-        let leaving = self.observed.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let leaving = self.pods.iter().filter(|pod| pod.is_terminating()).count();
         let held = if self.only_replaces_failed() { count(leaving) } else { 0 };
         let missing = wanted.saturating_sub(active).saturating_sub(held).max(0);
         if missing > 0 {
@@ -372,15 +357,16 @@ impl<'a> Round<'a> {
 
     fn create(&mut self, missing: usize) {
         let ready_at = self.backed_off_until();
-        if self.limit_per_index().is_none() && ready_at > self.now {
+        if self.limit_per_index().is_none() && ready_at > self.cx.now {
             return self.wake_at(ready_at);
         }
-        if let Some(message) = &self.observed.refused {
-            self.plan.notes.push(Note::warning("FailedCreate", format!("Error creating: {message}")));
-            return self.wake_at(later(self.now, REFUSED_RETRY));
+        if let Some(refused) = self.cx.refused(&POD) {
+            let message = format!("Error creating: {}", refused.message);
+            self.plan.notes.push(Note::warning("FailedCreate", message));
+            return self.wake_at(later(self.cx.now, REFUSED_RETRY));
         }
-        let me = &self.observed.me;
-        let taken: BTreeSet<&str> = self.observed.pods.iter().map(|pod| pod.object.name()).collect();
+        let me = self.cx.object;
+        let taken: BTreeSet<&str> = self.pods.iter().map(|pod| pod.object.name()).collect();
         let mut used = BTreeSet::new();
         let vacancies = self.vacancies(missing.min(MAX_AT_ONCE));
         let vacancies = self.rested(vacancies);
@@ -407,7 +393,7 @@ impl<'a> Round<'a> {
             return vec![None; missing];
         };
         let busy = |pod: &&Seen| pod.is_active() || (self.only_replaces_failed() && pod.is_terminating());
-        let busy: BTreeSet<i32> = self.observed.pods.iter().filter(busy).filter_map(Seen::index).collect();
+        let busy: BTreeSet<i32> = self.pods.iter().filter(busy).filter_map(Seen::index).collect();
         let given_up = |index: &i32| self.failed_indexes.contains(*index);
         let vacant =
             self.indexes.missing(completions).filter(|index| !busy.contains(index) && !given_up(index));
@@ -417,12 +403,12 @@ impl<'a> Round<'a> {
     /// When the next Pod may be made: failures since the last success, as far as their Pods are still there, hold it up.
     fn backed_off_until(&self) -> Timestamp {
         let ends = |wanted: fn(&Seen) -> bool| {
-            self.observed.pods.iter().filter(move |pod| wanted(pod)).filter_map(Seen::finished_at)
+            self.pods.iter().filter(move |pod| wanted(pod)).filter_map(Seen::finished_at)
         };
         let succeeded = ends(Seen::has_succeeded).max();
         let failures: Vec<Timestamp> =
             ends(Seen::has_failed).filter(|failed| succeeded.is_none_or(|at| *failed > at)).collect();
-        let Some(last) = failures.iter().max() else { return self.now };
+        let Some(last) = failures.iter().max() else { return self.cx.now };
         let attempts = u32::try_from(failures.len()).unwrap_or(u32::MAX);
         later(*last, backoff::doubling(FIRST_BACKOFF, attempts, LONGEST_BACKOFF))
     }
@@ -447,12 +433,11 @@ impl<'a> Round<'a> {
         let stays = |pod: &&Seen| !self.deleted.contains(pod.uid());
         let active = count(self.active().filter(stays).count()).saturating_add(self.created);
         let ready = count(self.active().filter(stays).filter(|pod| pod.is_ready()).count());
-        let leaving = self.observed.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let leaving = self.pods.iter().filter(|pod| pod.is_terminating()).count();
         let terminating = count(leaving.saturating_add(self.deleted.len()));
         let uncounted = std::mem::take(&mut self.uncounted);
         let settled = uncounted.len() == 0;
-        let kept =
-            self.observed.pods.iter().any(|pod| pod.is_tracked() && !self.released.contains(pod.uid()));
+        let kept = self.pods.iter().any(|pod| pod.is_tracked() && !self.released.contains(pod.uid()));
         self.status.active = some(active);
         self.status.ready = Some(ready);
         self.status.terminating = Some(terminating);
@@ -465,14 +450,14 @@ impl<'a> Round<'a> {
         };
         if verdict.success {
             self.set_condition("Complete", "True", &verdict.reason, &verdict.message);
-            self.status.completion_time = Some(Time(self.now));
+            self.status.completion_time = Some(Time(self.cx.now));
             self.note(Note::normal("Completed", "Job completed"));
         } else {
             self.set_condition("Failed", "True", &verdict.reason, &verdict.message);
             self.note(Note::warning(verdict.reason.clone(), verdict.message.clone()));
         }
         if let Some(ttl) = self.spec.ttl_seconds_after_finished {
-            self.wake_at(later(self.now, seconds(i64::from(ttl))));
+            self.wake_at(later(self.cx.now, seconds(i64::from(ttl))));
         }
     }
 
@@ -482,8 +467,8 @@ impl<'a> Round<'a> {
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_probe_time: Some(Time(self.now)),
-            last_transition_time: Some(Time(self.now)),
+            last_probe_time: Some(Time(self.cx.now)),
+            last_transition_time: Some(Time(self.cx.now)),
         };
         let conditions = self.status.conditions.get_or_insert_default();
         match conditions.iter_mut().find(|one| one.type_ == type_) {
@@ -493,7 +478,7 @@ impl<'a> Round<'a> {
     }
 
     fn note(&mut self, note: Note) {
-        self.plan.notes.push(note.once(self.observed.me.generation().to_string()));
+        self.plan.notes.push(note.once(self.cx.object.generation().to_string()));
     }
 
     fn wake_at(&mut self, at: Timestamp) {

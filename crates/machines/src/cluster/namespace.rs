@@ -17,7 +17,7 @@ use pawl_api::pawl::labels::ALLOW_FROM;
 use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{FinalizerChange, Plan, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 pub const NAMESPACE: Kind = Kind::of("", "v1", "Namespace", "namespaces", false);
 
@@ -30,15 +30,6 @@ const MAX_AT_ONCE: usize = 500;
 /// Empties namespaces that are being deleted, and lets them go.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Namespaces;
-
-/// A namespace and what is in it.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    namespace: Arc<Namespace>,
-    /// Only looked at while it is being deleted.
-    content: Vec<Arc<Object>>,
-}
 
 /// Whether a namespace says that units in another may act in it.
 pub fn lets_in(namespace: Option<&Object>, home: &str) -> bool {
@@ -53,7 +44,6 @@ pub fn is_yes(label: Option<&str>) -> bool {
 
 impl Machine for Namespaces {
     type Kind = Namespace;
-    type Observed = Observed;
     type Status = NamespaceStatus;
 
     fn description(&self) -> Description {
@@ -72,30 +62,22 @@ impl Machine for Namespaces {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, namespace: &Arc<Namespace>) -> Observed {
-        let me = Arc::clone(input.me);
-        let inside = |kind: Kind| input.view.list(&kind, Some(me.name()));
-        let content = if me.is_deleting() {
-            input.view.kinds().into_iter().filter(|kind| kind.namespaced).flat_map(inside).collect()
-        } else {
-            vec![]
-        };
-        Observed { me, namespace: Arc::clone(namespace), content }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<NamespaceStatus> {
-        let Observed { me, namespace, content } = observed;
-        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
-        if !me.is_deleting() || !finalizers.iter().any(|held| held == FINALIZER) {
+    fn reconcile(&self, cx: &Context<'_, Namespace>) -> Plan<NamespaceStatus> {
+        let spec = cx.typed.spec.as_ref();
+        let finalizers = spec.and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        if !cx.object.is_deleting() || !finalizers.iter().any(|held| held == FINALIZER) {
             return Plan::rest();
         }
+        let inside = |kind: Kind| cx.view.list(&kind, Some(cx.object.name()));
+        let kinds = cx.view.kinds().into_iter().filter(|kind| kind.namespaced);
+        let content: Vec<Arc<Object>> = kinds.flat_map(inside).collect();
         if content.is_empty() {
             let others = finalizers.into_iter().filter(|held| held != FINALIZER).collect();
             return Plan::step(Step::Finalizer(FinalizerChange::ReplaceInSpec(others)));
         }
         let doomed = content.iter().filter(|object| !object.is_deleting()).take(MAX_AT_ONCE);
         let steps = doomed.map(|object| Step::delete(object));
-        Plan { steps: steps.collect(), ..Plan::rest().status(status(observed, now)) }
+        Plan { steps: steps.collect(), ..Plan::rest().status(status(cx, &content)) }
     }
 }
 
@@ -106,12 +88,12 @@ fn terminating_home(object: &Object, view: &dyn View) -> Vec<Key> {
     home.filter(deleting).into_iter().collect()
 }
 
-fn status(observed: &Observed, now: Timestamp) -> NamespaceStatus {
-    let mut status = observed.namespace.status.clone().unwrap_or_default();
+fn status(cx: &Context<'_, Namespace>, content: &[Arc<Object>]) -> NamespaceStatus {
+    let mut status = cx.typed.status.clone().unwrap_or_default();
     status.phase = Some("Terminating".to_owned());
     let mut conditions = status.conditions.take().unwrap_or_default();
     let (mut kinds, mut finalizers) = (BTreeMap::new(), BTreeMap::new());
-    for object in &observed.content {
+    for object in content {
         let kind = object.kind();
         let resource = if kind.group.is_empty() {
             kind.plural.to_string()
@@ -163,7 +145,7 @@ fn status(observed: &Observed, now: Timestamp) -> NamespaceStatus {
         ("NamespaceFinalizersRemaining".to_owned(), "True", "SomeFinalizersRemain".to_owned(), held)
     });
     for (type_, value, reason, message) in facts {
-        set(&mut conditions, &type_, value, reason, message, now);
+        set(&mut conditions, &type_, value, reason, message, cx.now);
     }
     status.conditions = Some(conditions);
     status

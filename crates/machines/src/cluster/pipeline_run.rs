@@ -29,7 +29,7 @@ use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, work
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Step};
-use crate::view::Input;
+use crate::view::Context;
 
 mod children;
 mod graph;
@@ -47,19 +47,15 @@ pub struct PipelineRuns;
 
 /// A PipelineRun, its pipeline, and its TaskRuns.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    run: Arc<PipelineRun>,
+struct Facts<'a> {
+    cx: &'a Context<'a, PipelineRun>,
     pipeline: Resolved,
     /// By the names of their tasks.
     children: BTreeMap<String, Arc<Object>>,
-    /// Why the API server does not want a TaskRun, in its own words.
-    refused: Option<String>,
 }
 
 impl Machine for PipelineRuns {
     type Kind = PipelineRun;
-    type Observed = Observed;
     type Status = PipelineRunStatus;
 
     fn description(&self) -> Description {
@@ -83,35 +79,32 @@ impl Machine for PipelineRuns {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, run: &Arc<PipelineRun>) -> Observed {
-        let me = Arc::clone(input.me);
-        let ours = |child: &Arc<Object>| child.controller().is_some_and(|owner| owner.uid == me.uid());
-        let children = input.view.owned(&TASK_RUN, me.uid()).into_iter().filter(ours);
-        let named = |child: Arc<Object>| Some((child.label(labels::PIPELINE_TASK)?.to_owned(), child));
-        let children: BTreeMap<String, Arc<Object>> = children.filter_map(named).collect();
-        let refused = input.refusals.iter().find(|refusal| refusal.kind == TASK_RUN);
-        let refused = refused.map(|refusal| format!("{}: {}", refusal.key.name, refusal.failure.message));
-        let pipeline = resolve::resolve(input, run, children.is_empty());
-        Observed { me, run: Arc::clone(run), pipeline, children, refused }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<PipelineRunStatus> {
-        let status = observed.run.status.clone().unwrap_or_default();
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, PipelineRun>) -> Plan<PipelineRunStatus> {
+        let status = cx.typed.status.clone().unwrap_or_default();
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
+        let children = children_of(cx);
+        let facts = Facts { cx, pipeline: resolve::resolve(cx, children.is_empty()), children };
         if is_done(&status.conditions) {
             // Whoever ended the run may not have seen this TaskRun yet.
             return Plan {
-                steps: observed.live().map(|run| children::stop(run, graph::CANCELLED)).collect(),
+                steps: facts.live().map(|run| children::stop(run, graph::CANCELLED)).collect(),
                 ..Plan::rest()
             };
         }
-        Round { observed, spec: &observed.run.spec, now, status }.decide()
+        Round { facts: &facts, spec: &cx.typed.spec, now: cx.now, status }.decide()
     }
 }
 
-impl Observed {
+/// The TaskRuns of a PipelineRun, by the names of their tasks.
+fn children_of(cx: &Context<'_, PipelineRun>) -> BTreeMap<String, Arc<Object>> {
+    let ours = |child: &Arc<Object>| child.controller().is_some_and(|owner| owner.uid == cx.object.uid());
+    let named = |child: Arc<Object>| Some((child.label(labels::PIPELINE_TASK)?.to_owned(), child));
+    cx.view.owned(&TASK_RUN, cx.object.uid()).into_iter().filter(ours).filter_map(named).collect()
+}
+
+impl Facts<'_> {
     /// TaskRuns that are not over and have not been told to end.
     fn live(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.children.values().filter(|child| {
@@ -131,7 +124,7 @@ fn named(me: &Arc<Object>, pipeline: &str) -> Option<Step> {
 
 /// One look at a PipelineRun that is not over.
 struct Round<'a> {
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     spec: &'a PipelineRunSpec,
     now: Timestamp,
     status: PipelineRunStatus,
@@ -147,7 +140,7 @@ struct Deadlines {
 
 impl Round<'_> {
     fn decide(mut self) -> Plan<PipelineRunStatus> {
-        let name = self.observed.me.name();
+        let name = self.facts.cx.object.name();
         if self.spec.status.as_deref() == Some(cancel::PENDING) {
             return self.tell(&Verdict::running(cancel::PENDING, format!("PipelineRun {name:?} is pending")));
         }
@@ -156,7 +149,7 @@ impl Round<'_> {
             let message = format!("PipelineRun {name:?} was cancelled");
             return self.stop_all(graph::CANCELLED, Verdict::failed("Cancelled", message));
         }
-        match &self.observed.pipeline {
+        match &self.facts.pipeline {
             Resolved::Pipeline(pipeline) => self.run(pipeline),
             Resolved::Asking(calls) => calls.iter().cloned().fold(Plan::rest(), Plan::ask),
             Resolved::Later(why) => self.wait_for_pipeline(why),
@@ -171,7 +164,7 @@ impl Round<'_> {
 
     /// Whoever has the pipeline does not answer for now.
     fn wait_for_pipeline(self, why: &str) -> Plan<PipelineRunStatus> {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let began = self.status.start_time.as_ref().map_or(self.now, |time| time.0);
         match patience(began, self.now, why) {
             Ok(until) => {
@@ -190,7 +183,7 @@ impl Round<'_> {
         let recorded = self.status.child_references.clone();
         let recorded: BTreeSet<&str> =
             recorded.iter().map(|child| child.pipeline_task_name.as_str()).collect();
-        graph.see(&self.observed.children, &recorded);
+        graph.see(&self.facts.children, &recorded);
         let deadlines = self.deadlines();
         let passed = |deadline: Option<Timestamp>| deadline.is_some_and(|deadline| deadline <= self.now);
         let table = pipeline.table();
@@ -213,7 +206,7 @@ impl Round<'_> {
         self.status.skipped_tasks = graph.skipped(table);
         let verdict = self.verdict(pipeline, &graph, deadlines);
         let now = self.now;
-        let named = named(&self.observed.me, &pipeline.name);
+        let named = named(self.facts.cx.object, &pipeline.name);
         let mut plan = self.finish(verdict);
         plan.steps.splice(0..0, named.into_iter().chain(steps.steps));
         let to_come = [deadlines.pipeline.map(|(_, at)| at), deadlines.tasks, deadlines.finally];
@@ -244,7 +237,7 @@ impl Round<'_> {
     /// What to start and what to end.
     fn steps(&mut self, pipeline: &Pipeline, graph: &Graph, deadlines: Deadlines) -> Result<Steps, Verdict> {
         let mut steps = Steps::default();
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         for lost in graph.nodes.iter().filter(|node| node.state == State::Lost) {
             let key = Key::new(me.namespace(), &children::name(me.name(), &lost.task.name));
             let gone = Reference { kind: TASK_RUN, key, uid: String::new() };
@@ -268,8 +261,11 @@ impl Round<'_> {
         if next.is_empty() || passed(deadlines.pipeline.map(|(_, at)| at)) {
             return Ok(steps);
         }
-        if let Some(refused) = &self.observed.refused {
-            return Err(Verdict::failed("CreateRunFailed", format!("error creating TaskRun {refused}")));
+        let refused = self.facts.cx.refusals.iter().find(|refusal| refusal.kind == TASK_RUN);
+        if let Some(refused) = refused {
+            let (name, message) = (&refused.key.name, &refused.failure.message);
+            let message = format!("error creating TaskRun {name}: {message}");
+            return Err(Verdict::failed("CreateRunFailed", message));
         }
         let making = Making {
             me,
@@ -314,7 +310,7 @@ impl Round<'_> {
             ChildReference {
                 api_version: TASK_RUN.api_version(),
                 kind: TASK_RUN.kind.to_string(),
-                name: children::name(self.observed.me.name(), &node.task.name),
+                name: children::name(self.facts.cx.object.name(), &node.task.name),
                 pipeline_task_name: node.task.name.clone(),
                 rest,
             }
@@ -323,7 +319,7 @@ impl Round<'_> {
     }
 
     fn verdict(&mut self, pipeline: &Pipeline, graph: &Graph, deadlines: Deadlines) -> Verdict {
-        let name = self.observed.me.name();
+        let name = self.facts.cx.object.name();
         if let Some((limit, _)) = deadlines.pipeline.filter(|(_, deadline)| *deadline <= self.now) {
             let message = format!("PipelineRun {name:?} failed to finish within {:?}", go_duration(limit));
             return Verdict::failed("PipelineRunTimeout", message);
@@ -379,7 +375,7 @@ impl Round<'_> {
 
     /// Ends the run now, and whatever runs for it.
     fn stop_all(self, why: &str, verdict: Verdict) -> Plan<PipelineRunStatus> {
-        let stops: Vec<Step> = self.observed.live().map(|run| children::stop(run, why)).collect();
+        let stops: Vec<Step> = self.facts.live().map(|run| children::stop(run, why)).collect();
         let mut plan = self.finish(verdict);
         plan.steps.splice(0..0, stops);
         plan
@@ -404,7 +400,7 @@ impl Round<'_> {
 
     fn tell(mut self, verdict: &Verdict) -> Plan<PipelineRunStatus> {
         let mut plan = Plan::rest();
-        let before = self.observed.run.succeeded();
+        let before = self.facts.cx.typed.succeeded();
         if before.is_none() && self.status.start_time.is_some() {
             plan = plan.note(Note::normal("Started", ""));
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::job::{count, later};
 use crate::object::Object;
 use crate::plan::{Adopt, Step};
-use crate::view::Input;
+use crate::view::View;
 
 /// Pods made or deleted by one decision: Kubernetes' own figure. The rest follows at once.
 pub(super) const MAX_AT_ONCE: usize = 500;
@@ -48,9 +48,9 @@ impl Replica {
     }
 
     /// The Pods that the object controls, in order of their names.
-    pub(super) fn all_of(input: &Input<'_>, owner: &Object) -> Vec<Self> {
+    pub(super) fn all_of(view: &dyn View, owner: &Object) -> Vec<Self> {
         let controls = |pod: &Arc<Object>| pod.controller().is_some_and(|one| one.uid == owner.uid());
-        input.view.owned(&POD, owner.uid()).into_iter().filter(controls).filter_map(Self::of).collect()
+        view.owned(&POD, owner.uid()).into_iter().filter(controls).filter_map(Self::of).collect()
     }
 
     pub(super) fn name(&self) -> &str {

@@ -6,9 +6,7 @@
 //! A Pod that has ended or is on its way out counts no more. Not here: adoption of Pods by labels.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::{POD, REPLICA_SET};
@@ -19,7 +17,7 @@ use super::replica::{self, MAX_AT_ONCE, REFUSED_RETRY, Replica, Tally};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Note, Plan};
-use crate::view::Input;
+use crate::view::Context;
 
 /// Says that Pods could not be made.
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
@@ -32,19 +30,8 @@ const NAME_HEX: usize = 5;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplicaSets;
 
-/// A ReplicaSet and its Pods.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    set: Arc<ReplicaSet>,
-    pods: Vec<Replica>,
-    /// Why the API server does not want the Pods, in its own words.
-    refused: Option<String>,
-}
-
 impl Machine for ReplicaSets {
     type Kind = ReplicaSet;
-    type Observed = Observed;
     type Status = ReplicaSetStatus;
 
     fn description(&self) -> Description {
@@ -63,42 +50,33 @@ impl Machine for ReplicaSets {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, set: &Arc<ReplicaSet>) -> Observed {
-        let refused = input.refusals.iter().find(|refusal| refusal.kind == POD);
-        Observed {
-            me: Arc::clone(input.me),
-            set: Arc::clone(set),
-            pods: Replica::all_of(input, input.me),
-            refused: refused.map(|refusal| refusal.failure.message.clone()),
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<ReplicaSetStatus> {
-        let Some(spec) = &observed.set.spec else { return Plan::rest() };
-        let active: Vec<&Replica> = observed.pods.iter().filter(|pod| pod.is_active()).collect();
+    fn reconcile(&self, cx: &Context<'_, ReplicaSet>) -> Plan<ReplicaSetStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
+        let pods = Replica::all_of(cx.view, cx.object);
+        let active: Vec<&Replica> = pods.iter().filter(|pod| pod.is_active()).collect();
         let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or_default();
         let mut plan = Plan::rest();
-        if !observed.me.is_deleting() {
+        if !cx.object.is_deleting() {
             plan = match wanted.checked_sub(active.len()) {
                 None => delete(&active, active.len().saturating_sub(wanted)),
                 Some(0) => plan,
-                Some(missing) => create(observed, missing, now),
+                Some(missing) => create(cx, &pods, missing),
             };
         }
-        if let Some(at) = replica::next_available(active.iter().copied(), spec.min_ready_seconds, now) {
+        if let Some(at) = replica::next_available(active.iter().copied(), spec.min_ready_seconds, cx.now) {
             plan = plan.wake_at(at);
         }
-        plan.status(status(observed, spec, &active, wanted, now))
+        plan.status(status(cx, spec, &active, wanted))
     }
 }
 
-fn create(observed: &Observed, missing: usize, now: Timestamp) -> Plan<ReplicaSetStatus> {
-    if let Some(message) = &observed.refused {
-        let note = Note::warning("FailedCreate", format!("Error creating: {message}"));
-        return Plan::rest().note(note).wake_at(later(now, REFUSED_RETRY));
+fn create(cx: &Context<'_, ReplicaSet>, pods: &[Replica], missing: usize) -> Plan<ReplicaSetStatus> {
+    if let Some(refused) = cx.refused(&POD) {
+        let note = Note::warning("FailedCreate", format!("Error creating: {}", refused.message));
+        return Plan::rest().note(note).wake_at(later(cx.now, REFUSED_RETRY));
     }
-    let me = &observed.me;
-    let taken: BTreeSet<&str> = observed.pods.iter().map(Replica::name).collect();
+    let me = cx.object;
+    let taken: BTreeSet<&str> = pods.iter().map(Replica::name).collect();
     let mut used = BTreeSet::new();
     let template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
     let mut plan = Plan::rest();
@@ -133,20 +111,19 @@ fn name(set: &Object, number: u64) -> String {
 }
 
 fn status(
-    observed: &Observed,
+    cx: &Context<'_, ReplicaSet>,
     spec: &ReplicaSetSpec,
     active: &[&Replica],
     wanted: usize,
-    now: Timestamp,
 ) -> ReplicaSetStatus {
-    let before = observed.set.status.clone().unwrap_or_default();
-    let tally = Tally::of(active.iter().copied(), spec.min_ready_seconds, now);
+    let before = cx.typed.status.clone().unwrap_or_default();
+    let tally = Tally::of(active.iter().copied(), spec.min_ready_seconds, cx.now);
     let labels = spec.template.as_ref().and_then(|template| template.metadata.as_ref()?.labels.as_ref());
     let fully_labelled = active.iter().filter(|pod| {
         labels.into_iter().flatten().all(|(label, value)| pod.object.label(label) == Some(value))
     });
     let mut conditions = before.conditions.unwrap_or_default();
-    if let Some(message) = &observed.refused {
+    if let Some(refused) = cx.refused(&POD) {
         let failed = |one: &ReplicaSetCondition| one.type_ == REPLICA_FAILURE;
         let since =
             conditions.iter().find(|one| failed(one)).and_then(|one| one.last_transition_time.clone());
@@ -155,8 +132,8 @@ fn status(
             type_: REPLICA_FAILURE.to_owned(),
             status: "True".to_owned(),
             reason: Some("FailedCreate".to_owned()),
-            message: Some(message.clone()),
-            last_transition_time: since.or(Some(Time(now))),
+            message: Some(refused.message.clone()),
+            last_transition_time: since.or(Some(Time(cx.now))),
         });
     } else if active.len() >= wanted {
         // Only once nothing is missing: between two attempts the reason still stands.
@@ -167,7 +144,7 @@ fn status(
         fully_labeled_replicas: some(super::job::count(fully_labelled.count())),
         ready_replicas: some(tally.ready),
         available_replicas: some(tally.available),
-        observed_generation: Some(observed.me.generation()),
+        observed_generation: Some(cx.object.generation()),
         conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
         ..before
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::replica::fields;
 use crate::object::Object;
 use crate::plan::{Adopt, Step};
-use crate::view::Input;
+use crate::view::Context;
 
 pub(super) const CONTROLLER_REVISION: Kind =
     Kind::of("apps", "v1", "ControllerRevision", "controllerrevisions", true);
@@ -33,14 +33,14 @@ pub(super) struct Revisions {
 }
 
 impl Revisions {
-    pub(super) fn of(input: &Input<'_>) -> Self {
-        let owner = Arc::clone(input.me);
+    pub(super) fn of<K>(cx: &Context<'_, K>) -> Self {
+        let owner = Arc::clone(cx.object);
         let ours = |one: &Arc<Object>| one.controller().is_some_and(|one| one.uid == owner.uid());
-        let owned = input.view.owned(&CONTROLLER_REVISION, owner.uid()).into_iter();
+        let owned = cx.view.owned(&CONTROLLER_REVISION, owner.uid()).into_iter();
         let mut kept: Vec<_> = owned.filter(ours).collect();
         kept.sort_by_key(|one| (number(one), one.name().to_owned()));
-        let refusal = input.refusals.iter().find(|refusal| refusal.kind == CONTROLLER_REVISION);
-        let collides = refusal.is_some_and(|refusal| refusal.failure.is("OwnershipMismatch"));
+        let refused = cx.refused(&CONTROLLER_REVISION);
+        let collides = refused.is_some_and(|refused| refused.is("OwnershipMismatch"));
         Self { owner, kept, collides }
     }
 

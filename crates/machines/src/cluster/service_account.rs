@@ -1,8 +1,5 @@
 //! What does every namespace come with? A ServiceAccount `default`, and the certificate by which the API server is known.
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use pawl_api::k8s::{CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT};
 use serde_json::{Value, json};
@@ -10,7 +7,7 @@ use serde_json::{Value, json};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Plan, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 const DEFAULT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -27,16 +24,8 @@ pub struct RootCertificates {
     pub certificate: String,
 }
 
-/// A namespace, and what it has under the name that is looked for.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    found: Option<Arc<Object>>,
-}
-
 impl Machine for ServiceAccounts {
     type Kind = Namespace;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -51,23 +40,19 @@ impl Machine for ServiceAccounts {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Namespace>) -> Observed {
-        let found = input.view.get(&SERVICE_ACCOUNT, &Key::new(Some(input.me.name()), DEFAULT));
-        Observed { me: Arc::clone(input.me), found }
-    }
-
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
-        if observed.me.is_deleting() || observed.found.is_some() {
+    fn reconcile(&self, cx: &Context<'_, Namespace>) -> Plan<()> {
+        let namespace = cx.object.name();
+        let found = cx.view.get(&SERVICE_ACCOUNT, &Key::new(Some(namespace), DEFAULT));
+        if cx.object.is_deleting() || found.is_some() {
             return Plan::rest();
         }
-        let manifest = json!({"metadata": {"name": DEFAULT, "namespace": observed.me.name()}});
+        let manifest = json!({"metadata": {"name": DEFAULT, "namespace": namespace}});
         Plan::step(Step::Create { kind: SERVICE_ACCOUNT, manifest, adopt: Adopt::Anyones })
     }
 }
 
 impl Machine for RootCertificates {
     type Kind = Namespace;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -82,21 +67,17 @@ impl Machine for RootCertificates {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Namespace>) -> Observed {
-        let found = input.view.get(&CONFIG_MAP, &Key::new(Some(input.me.name()), ROOT_CA));
-        Observed { me: Arc::clone(input.me), found }
-    }
-
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, Namespace>) -> Plan<()> {
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
+        let namespace = cx.object.name();
         let data = json!({CERTIFICATE: self.certificate});
-        let Some(found) = &observed.found else {
+        let Some(found) = cx.view.get(&CONFIG_MAP, &Key::new(Some(namespace), ROOT_CA)) else {
             let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                          endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                          guaranteed across distributions of Kubernetes clusters.";
-            let metadata = json!({"name": ROOT_CA, "namespace": observed.me.name(),
+            let metadata = json!({"name": ROOT_CA, "namespace": namespace,
                 "annotations": {"kubernetes.io/description": about}});
             let manifest = json!({"metadata": metadata, "data": data});
             return Plan::step(Step::Create { kind: CONFIG_MAP, manifest, adopt: Adopt::Anyones });
@@ -105,7 +86,7 @@ impl Machine for RootCertificates {
         if told == Some(&self.certificate) {
             return Plan::rest();
         }
-        Plan::step(Step::patch_unchanged(found, json!({"data": data})))
+        Plan::step(Step::patch_unchanged(&found, json!({"data": data})))
     }
 }
 

@@ -11,9 +11,7 @@
 //! `maxUnavailable`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use pawl_api::k8s::{PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET};
 use serde_json::{Value, json};
@@ -24,7 +22,7 @@ use super::revision::{CONTROLLER_REVISION, Revisions};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Plan, Step, Wake};
-use crate::view::Input;
+use crate::view::Context;
 
 #[cfg(test)]
 mod tests;
@@ -33,21 +31,8 @@ mod tests;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatefulSets;
 
-/// A StatefulSet with its Pods and templates.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    set: Arc<StatefulSet>,
-    /// By ordinal.
-    pods: BTreeMap<i32, Replica>,
-    revisions: Revisions,
-    /// Why the API server does not want a Pod or a claim, in its own words.
-    refused: Option<String>,
-}
-
 impl Machine for StatefulSets {
     type Kind = StatefulSet;
-    type Observed = Observed;
     type Status = StatefulSetStatus;
 
     fn description(&self) -> Description {
@@ -71,50 +56,47 @@ impl Machine for StatefulSets {
         true
     }
 
-    fn observe(&self, input: &Input<'_>, set: &Arc<StatefulSet>) -> Observed {
-        let prefix = format!("{}-", input.me.name());
-        let ordinal = |pod: &Replica| {
-            let ordinal = pod.name().strip_prefix(&prefix)?.parse::<i32>().ok()?;
-            (format!("{prefix}{ordinal}") == pod.name()).then_some(ordinal)
-        };
-        let pods = Replica::all_of(input, input.me).into_iter();
-        let refusal = input.refusals.iter().find(|refusal| refusal.kind != CONTROLLER_REVISION);
-        Observed {
-            me: Arc::clone(input.me),
-            set: Arc::clone(set),
-            pods: pods.filter_map(|pod| Some((ordinal(&pod)?, pod))).collect(),
-            revisions: Revisions::of(input),
-            refused: refusal.map(|refusal| refusal.failure.message.clone()),
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<StatefulSetStatus> {
-        let Some(spec) = &observed.set.spec else { return Plan::rest() };
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, StatefulSet>) -> Plan<StatefulSetStatus> {
+        let Some(spec) = &cx.typed.spec else { return Plan::rest() };
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let status = observed.set.status.clone().unwrap_or_default();
-        let collided = i32::from(observed.revisions.collides);
+        let (pods, revisions) = (pods_by_ordinal(cx), Revisions::of(cx));
+        let status = cx.typed.status.clone().unwrap_or_default();
+        let collided = i32::from(revisions.collides);
         let collisions = status.collision_count.unwrap_or_default().saturating_add(collided);
-        let update = match observed.revisions.current(collisions) {
+        let update = match revisions.current(collisions) {
             Ok(update) => update,
             Err(steps) => {
                 let counted = StatefulSetStatus { collision_count: some(collisions), ..status };
                 let plan = Plan { steps, ..Plan::rest() };
-                return if observed.revisions.collides { plan.status(counted) } else { plan };
+                return if revisions.collides { plan.status(counted) } else { plan };
             }
         };
-        let known = |name: &String| observed.revisions.template(name).is_some();
+        let known = |name: &String| revisions.template(name).is_some();
         let current = status.current_revision.clone().filter(known).unwrap_or_else(|| update.to_owned());
-        Round { observed, spec, now, update, current, status, plan: Plan::rest() }.finish()
+        let (pods, revisions) = (&pods, &revisions);
+        Round { cx, pods, revisions, spec, update, current, status, plan: Plan::rest() }.finish()
     }
+}
+
+/// The Pods of a StatefulSet, by ordinal.
+fn pods_by_ordinal(cx: &Context<'_, StatefulSet>) -> BTreeMap<i32, Replica> {
+    let prefix = format!("{}-", cx.object.name());
+    let ordinal = |pod: &Replica| {
+        let ordinal = pod.name().strip_prefix(&prefix)?.parse::<i32>().ok()?;
+        (format!("{prefix}{ordinal}") == pod.name()).then_some(ordinal)
+    };
+    let pods = Replica::all_of(cx.view, cx.object).into_iter();
+    pods.filter_map(|pod| Some((ordinal(&pod)?, pod))).collect()
 }
 
 /// One look at a StatefulSet.
 struct Round<'a> {
-    observed: &'a Observed,
+    cx: &'a Context<'a, StatefulSet>,
+    pods: &'a BTreeMap<i32, Replica>,
+    revisions: &'a Revisions,
     spec: &'a StatefulSetSpec,
-    now: Timestamp,
     /// The name of the newest template, and of the one before while not all Pods are of the newest.
     update: &'a str,
     current: String,
@@ -126,12 +108,12 @@ impl<'a> Round<'a> {
     fn finish(mut self) -> Plan<StatefulSetStatus> {
         let _settled = self.fill() && self.shrink() && self.update();
         let report = self.report();
-        let used = self.observed.pods.values().filter_map(Replica::revision);
+        let used = self.pods.values().filter_map(Replica::revision);
         let kept = report.current_revision.iter().map(String::as_str);
         let in_use: BTreeSet<&str> = used.chain(kept).chain([self.update, &self.current]).collect();
-        self.plan.steps.extend(self.observed.revisions.forget(self.spec.revision_history_limit, &in_use));
-        let pods = self.observed.pods.values();
-        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.now) {
+        self.plan.steps.extend(self.revisions.forget(self.spec.revision_history_limit, &in_use));
+        let pods = self.pods.values();
+        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.cx.now) {
             self.plan.wake = self.plan.wake.earliest(Wake::At(at));
         }
         self.plan.status(report)
@@ -165,17 +147,19 @@ impl<'a> Round<'a> {
     }
 
     fn is_healthy(&self, pod: &Replica) -> bool {
-        pod.is_active() && pod.phase() == "Running" && pod.is_available(self.spec.min_ready_seconds, self.now)
+        pod.is_active()
+            && pod.phase() == "Running"
+            && pod.is_available(self.spec.min_ready_seconds, self.cx.now)
     }
 
     /// Makes what is missing; whether it may go on from there.
     fn fill(&mut self) -> bool {
-        let observed = self.observed;
+        let pods = self.pods;
         for ordinal in self.ordinals() {
             if self.plan.steps.len() >= MAX_AT_ONCE {
                 return false;
             }
-            match observed.pods.get(&ordinal) {
+            match pods.get(&ordinal) {
                 None => {
                     if !self.create(ordinal) || self.is_ordered() {
                         return false;
@@ -199,7 +183,7 @@ impl<'a> Round<'a> {
     /// Deletes what is too many, from the highest; whether it may go on from there.
     fn shrink(&mut self) -> bool {
         let wanted = self.ordinals();
-        let surplus = self.observed.pods.iter().rev().filter(|(ordinal, _)| !wanted.contains(ordinal));
+        let surplus = self.pods.iter().rev().filter(|(ordinal, _)| !wanted.contains(ordinal));
         for (_, pod) in surplus.take(MAX_AT_ONCE) {
             if !pod.is_terminating() {
                 self.delete(pod);
@@ -218,8 +202,7 @@ impl<'a> Round<'a> {
             return true;
         }
         let (wanted, partition) = (self.ordinals(), self.partition());
-        let observed = self.observed;
-        let pods = observed.pods.iter().rev().filter(|(ordinal, _)| wanted.contains(ordinal));
+        let pods = self.pods.iter().rev().filter(|(ordinal, _)| wanted.contains(ordinal));
         for (_, pod) in pods.take_while(|(ordinal, _)| **ordinal >= partition) {
             if pod.revision() != Some(self.update) && !pod.is_terminating() {
                 self.delete(pod);
@@ -238,24 +221,27 @@ impl<'a> Round<'a> {
 
     fn delete(&mut self, pod: &Replica) {
         self.plan.steps.push(pod.delete());
-        let (name, set) = (pod.name(), self.observed.me.name());
+        let (name, set) = (pod.name(), self.cx.object.name());
         let message = format!("delete Pod {name} in StatefulSet {set} successful");
         self.note("SuccessfulDelete", message, pod.object.uid());
     }
 
     /// Whether it could be asked for.
     fn create(&mut self, ordinal: i32) -> bool {
-        let me = &self.observed.me;
+        let me = self.cx.object;
         let (set, name) = (me.name(), format!("{}-{ordinal}", me.name()));
-        if let Some(message) = &self.observed.refused {
-            let message = format!("create Pod {name} in StatefulSet {set} failed error: {message}");
+        // A Pod or a claim: revisions have their own way out.
+        let refused = self.cx.refusals.iter().find(|refusal| refusal.kind != CONTROLLER_REVISION);
+        if let Some(refused) = refused {
+            let message =
+                format!("create Pod {name} in StatefulSet {set} failed error: {}", refused.failure.message);
             self.plan.notes.push(Note::warning("FailedCreate", message));
-            self.plan.wake = self.plan.wake.earliest(Wake::At(later(self.now, REFUSED_RETRY)));
+            self.plan.wake = self.plan.wake.earliest(Wake::At(later(self.cx.now, REFUSED_RETRY)));
             return false;
         }
         let old = self.is_rolling() && ordinal < self.partition();
         let revision = if old { self.current.clone() } else { self.update.to_owned() };
-        let Some(template) = self.observed.revisions.template(&revision) else { return false };
+        let Some(template) = self.revisions.template(&revision) else { return false };
         let claims = claims(me, ordinal);
         self.plan.steps.extend(claims.iter().map(|(_, manifest)| Step::Create {
             kind: PERSISTENT_VOLUME_CLAIM,
@@ -281,13 +267,13 @@ impl<'a> Round<'a> {
     }
 
     fn report(&self) -> StatefulSetStatus {
-        let pods = self.observed.pods.values();
+        let pods = self.pods.values();
         let of = |revision: &str| {
             let of = |pod: &&Replica| pod.revision() == Some(revision) && !pod.is_terminating();
             count(pods.clone().filter(of).count())
         };
         let running = pods.clone().filter(|pod| pod.phase() == "Running");
-        let tally = replica::Tally::of(running, self.spec.min_ready_seconds, self.now);
+        let tally = replica::Tally::of(running, self.spec.min_ready_seconds, self.cx.now);
         let (all, updated) = (count(pods.clone().count()), of(self.update));
         let wanted = self.replicas();
         let complete = self.is_rolling() && (all, updated, tally.ready) == (wanted, wanted, wanted);
@@ -300,7 +286,7 @@ impl<'a> Round<'a> {
             updated_replicas: some(updated),
             current_revision: Some(current.to_owned()),
             update_revision: Some(self.update.to_owned()),
-            observed_generation: Some(self.observed.me.generation()),
+            observed_generation: Some(self.cx.object.generation()),
             collision_count: Some(self.status.collision_count.unwrap_or_default()),
             ..self.status.clone()
         }

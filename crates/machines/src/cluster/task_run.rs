@@ -26,7 +26,7 @@ use crate::cluster::tekton::origin::BundleEntry;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Plan, Step};
-use crate::view::Input;
+use crate::view::Context;
 
 mod pod;
 mod steps;
@@ -42,13 +42,10 @@ pub struct TaskRuns;
 
 /// A TaskRun, its task, and its Pods.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    run: Arc<TaskRun>,
+struct Facts<'a> {
+    cx: &'a Context<'a, TaskRun>,
     task: Known,
     pods: Vec<Arc<Object>>,
-    /// Why the API server does not want the Pod, in its own words.
-    refused: Option<String>,
 }
 
 /// The task that is to be run.
@@ -63,7 +60,6 @@ enum Known {
 
 impl Machine for TaskRuns {
     type Kind = TaskRun;
-    type Observed = Observed;
     type Status = TaskRunStatus;
 
     fn description(&self) -> Description {
@@ -82,35 +78,30 @@ impl Machine for TaskRuns {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, run: &Arc<TaskRun>) -> Observed {
-        let me = Arc::clone(input.me);
-        let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == me.uid());
-        let pods = input.view.owned(&POD, me.uid()).into_iter().filter(ours).collect();
-        let refused = input.refusals.iter().find(|refusal| refusal.kind == POD);
-        let refused = refused.map(|refusal| refusal.failure.message.clone());
-        Observed { task: task_of(input, run), me, run: Arc::clone(run), pods, refused }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<TaskRunStatus> {
-        let status = observed.run.status.clone().unwrap_or_default();
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, TaskRun>) -> Plan<TaskRunStatus> {
+        let status = cx.typed.status.clone().unwrap_or_default();
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
+        let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == cx.object.uid());
+        let pods = cx.view.owned(&POD, cx.object.uid()).into_iter().filter(ours).collect();
+        let facts = Facts { cx, task: task_of(cx), pods };
         if is_done(&status.conditions) {
             // Whoever ended the run may not have seen this Pod yet.
-            return Plan { steps: observed.live_pods().map(delete).collect(), ..Plan::rest() };
+            return Plan { steps: facts.live_pods().map(delete).collect(), ..Plan::rest() };
         }
-        Round { observed, spec: &observed.run.spec, now, status }.decide()
+        Round { facts: &facts, spec: &cx.typed.spec, now: cx.now, status }.decide()
     }
 }
 
 /// What was found when the run started, else what it names now.
-fn task_of(input: &Input<'_>, run: &TaskRun) -> Known {
+fn task_of(cx: &Context<'_, TaskRun>) -> Known {
+    let run = cx.typed;
     let reference = run.spec.task_ref.as_ref();
     let named = reference.and_then(|it| it.name.clone());
     let in_bundle = reference.and_then(|it| it.params.iter().find(|param| param.name == "name"));
     let in_bundle = in_bundle.and_then(|param| param.value.as_str().map(str::to_owned));
-    let name = named.or(in_bundle).unwrap_or_else(|| input.me.name().to_owned());
+    let name = named.or(in_bundle).unwrap_or_else(|| cx.object.name().to_owned());
     if let Some(spec) = &run.spec.task_spec {
         return Known::Task { name, spec: Box::new(spec.clone()) };
     }
@@ -120,7 +111,7 @@ fn task_of(input: &Input<'_>, run: &TaskRun) -> Known {
     let Some(reference) = reference else {
         return Known::Refused("expected exactly one, got neither: spec.taskRef, spec.taskSpec".to_owned());
     };
-    match Wanted::from(reference).find::<TaskSpec>(input) {
+    match Wanted::from(reference).find::<TaskSpec, _>(cx) {
         Origin::Found { spec, .. } => Known::Task { name, spec },
         Origin::Ask(call) => Known::Asking(call),
         Origin::Later(why) => Known::Later(why),
@@ -129,7 +120,7 @@ fn task_of(input: &Input<'_>, run: &TaskRun) -> Known {
     }
 }
 
-impl Observed {
+impl Facts<'_> {
     fn pod(&self, name: &str) -> Option<&Arc<Object>> {
         self.pods.iter().find(|pod| pod.name() == name)
     }
@@ -145,7 +136,7 @@ impl Observed {
 
 /// One look at a TaskRun that is not over.
 struct Round<'a> {
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     spec: &'a TaskRunSpec,
     now: Timestamp,
     status: TaskRunStatus,
@@ -153,7 +144,7 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn decide(mut self) -> Plan<TaskRunStatus> {
-        let name = self.observed.me.name();
+        let name = self.facts.cx.object.name();
         let started = self.status.start_time.get_or_insert(Time(self.now)).0;
         if self.spec.status.as_deref() == Some(cancel::TASK_RUN_CANCELLED) {
             let why = self.spec.status_message.as_deref().unwrap_or_default();
@@ -177,10 +168,10 @@ impl Round<'_> {
     }
 
     fn go_on(self) -> Plan<TaskRunStatus> {
-        let observed = self.observed;
-        match &observed.task {
+        let facts = self.facts;
+        match &facts.task {
             Known::Task { name, spec } => {
-                match observed.pod(&pod::name(observed.me.name(), self.attempt())) {
+                match facts.pod(&pod::name(facts.cx.object.name(), self.attempt())) {
                     Some(pod) => self.follow(pod, spec),
                     None if self.status.pod_name.is_some() => self.gone(),
                     None => self.begin(name, spec),
@@ -189,7 +180,7 @@ impl Round<'_> {
             Known::Asking(call) => Plan::rest().ask(call.clone()),
             Known::Later(why) => self.wait_for_task(why),
             Known::Absent(reference) => {
-                let (run, task) = (observed.me.name(), &reference.key.name);
+                let (run, task) = (facts.cx.object.name(), &reference.key.name);
                 let message = format!(
                     "error when listing tasks for taskRun {run}: tasks.tekton.dev {task:?} not found"
                 );
@@ -197,7 +188,8 @@ impl Round<'_> {
                 with_first(self.refuse(Verdict::failed("TaskRunResolutionFailed", message)), absent)
             }
             Known::Refused(why) => {
-                let message = format!("error when listing tasks for taskRun {}: {why}", observed.me.name());
+                let message =
+                    format!("error when listing tasks for taskRun {}: {why}", facts.cx.object.name());
                 self.refuse(Verdict::failed("TaskRunResolutionFailed", message))
             }
         }
@@ -205,15 +197,17 @@ impl Round<'_> {
 
     /// Makes the Pod, if the task can be run.
     fn begin(mut self, task: &str, spec: &TaskSpec) -> Plan<TaskRunStatus> {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let values = match self.check(task, spec) {
             Ok(values) => values,
             Err(verdict) => return self.refuse(verdict),
         };
-        if let Some(refused) = &self.observed.refused {
+        if let Some(refused) = self.facts.cx.refused(&POD) {
             let name = pod::name(me.name(), self.attempt());
-            let message =
-                format!("failed to create task run pod {name:?}: {refused}. Maybe invalid TaskSpec");
+            let message = format!(
+                "failed to create task run pod {name:?}: {}. Maybe invalid TaskSpec",
+                refused.message
+            );
             return self.refuse(Verdict::failed("PodCreationFailed", message));
         }
         let attempt = self.attempt();
@@ -287,7 +281,7 @@ impl Round<'_> {
             self.status.rest.insert("artifacts".to_owned(), json!({}));
             return self.end(verdict);
         }
-        match sight.stuck(self.observed.me.name()) {
+        match sight.stuck(self.facts.cx.object.name()) {
             Some(Stuck::Image { message }) => self.stop(Verdict::failed("TaskRunImagePullFailed", message)),
             Some(Stuck::Config) => {
                 let message = "Failed to create pod due to config error";
@@ -299,7 +293,7 @@ impl Round<'_> {
 
     /// The Pod was there and is no more.
     fn gone(self) -> Plan<TaskRunStatus> {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let name = self.status.pod_name.clone().unwrap_or_default();
         let key = Key::new(me.namespace(), &name);
         let gone = Step::confirm_gone(Reference { kind: POD, key, uid: String::new() });
@@ -309,13 +303,13 @@ impl Round<'_> {
 
     /// Ends what runs, then the run.
     fn stop(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let name = pod::name(me.name(), self.attempt());
         let mut first: Vec<Step> = Vec::new();
-        match self.observed.pod(&name) {
+        match self.facts.pod(&name) {
             Some(pod) => {
                 self.status.pod_name = Some(name.clone());
-                if let (Known::Task { spec, .. }, Ok(pod)) = (&self.observed.task, pod.parse::<Pod>()) {
+                if let (Known::Task { spec, .. }, Ok(pod)) = (&self.facts.task, pod.parse::<Pod>()) {
                     // The status that said so may have been lost.
                     self.keep(spec);
                     let sight = Sight::new(&pod, spec);
@@ -333,7 +327,7 @@ impl Round<'_> {
             }
         }
         steps::terminate(&mut self.status.steps, &verdict.reason, &name, self.now);
-        first.extend(self.observed.live_pods().map(delete));
+        first.extend(self.facts.live_pods().map(delete));
         let mut plan = match verdict.reason.as_str() {
             "TaskRunCancelled" => self.refuse(verdict),
             _ => self.end(verdict),
@@ -366,7 +360,7 @@ impl Round<'_> {
 
     /// Whoever has the task does not answer for now.
     fn wait_for_task(self, why: &str) -> Plan<TaskRunStatus> {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let began = self.status.start_time.as_ref().map_or(self.now, |time| time.0);
         match patience(began, self.now, why) {
             Ok(until) => {
@@ -398,7 +392,7 @@ impl Round<'_> {
 
     fn tell(mut self, verdict: &Verdict) -> Plan<TaskRunStatus> {
         let mut plan = Plan::rest();
-        let before = self.observed.run.succeeded();
+        let before = self.facts.cx.typed.succeeded();
         if before.is_none() {
             plan = plan.note(crate::plan::Note::normal("Started", ""));
         }

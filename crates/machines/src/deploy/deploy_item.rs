@@ -36,14 +36,14 @@ use super::job::{self, Begin, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
 use crate::audit::{self, Entry, Teller};
 use crate::backoff;
-use crate::external::{Answers, Call};
+use crate::external::Call;
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{Busy, LEASE, LockResult, Locks, Marks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan, Step, Wake};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 mod locking;
 mod telling;
@@ -144,10 +144,9 @@ impl Work {
 
 /// A DeployItem and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    pub(super) me: Arc<Object>,
-    pub(super) item: Arc<DeployItem>,
-    deployer: Option<Deployer>,
+struct Facts<'a> {
+    pub(super) cx: &'a Context<'a, DeployItem>,
+    deployer: Deployer,
     parent: Parent,
     /// Whether the Target it names is there; true where it names none.
     target_there: bool,
@@ -162,7 +161,6 @@ pub struct Observed {
     target_problem: Option<String>,
     /// The Freezes that select it, while a job has not begun to act.
     freezes: Selecting,
-    pub(super) answers: Arc<Answers>,
     /// A step that was refused for good.
     refused: Option<String>,
     identity: String,
@@ -170,7 +168,6 @@ pub struct Observed {
 
 impl Machine for DeployItems {
     type Kind = DeployItem;
-    type Observed = Observed;
     type Status = DeployItemStatus;
 
     fn description(&self) -> Description {
@@ -212,168 +209,167 @@ impl Machine for DeployItems {
         Some(audit::deploy::deploy_item(tell, item.status.as_ref()))
     }
 
-    fn observe(&self, input: &Input<'_>, item: &Arc<DeployItem>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
-        let beside = |name: &str| Key::new(me.namespace(), name);
-        let wanted = item.spec.target.as_ref();
-        let deployer = Deployer::of(&item.spec.type_);
-        let working = item_job::running(item.status.as_ref()).is_some();
-        let facts = || manifest::observe(input, item, &self.system_namespace);
-        let manifest = (working && deployer == Some(Deployer::Manifest)).then(facts);
-        let facts = || container::observe(view, &me, item, &self.image);
-        let container = (deployer == Some(Deployer::Container)).then(facts);
-        let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
-        let (targets, target_problem) = locking::targets(&me, acts_on);
-        let locks = Locks::observe(view, &self.system_namespace, &me, targets);
-        let freezes = if working && item_job::has_not_begun(item.status.as_ref()) {
-            Selecting::observe(view, &me, Door::Deploy, locks.targets())
-        } else {
-            Selecting::default()
-        };
-        Observed {
-            locks,
-            target_problem,
-            freezes,
-            answers: Arc::clone(input.answers),
-            manifest,
-            container,
-            deployer,
-            parent: Parent::of(view, &me, &execution::KIND),
-            target_there: wanted
-                .is_none_or(|wanted| view.get(&target::KIND, &beside(&wanted.name)).is_some()),
-            export: view.get(&SECRET, &export_key(&me)),
-            refused: input.refusals.first().map(|refusal| refusal.failure.to_string()),
-            identity: self.identity.clone().into_owned(),
-            item: Arc::clone(item),
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<DeployItemStatus> {
-        let Some(deployer) = observed.deployer else { return Plan::rest() };
-        match lifecycle::of(&observed.me, FINALIZER) {
+    fn reconcile(&self, cx: &Context<'_, DeployItem>) -> Plan<DeployItemStatus> {
+        let Some(deployer) = Deployer::of(&cx.typed.spec.type_) else { return Plan::rest() };
+        match lifecycle::of(cx.object, FINALIZER) {
             Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
-            Lifecycle::Run => run(observed, deployer, now),
+            Lifecycle::Run => run(&self.facts(cx, deployer)),
             Lifecycle::CleanUp => {
-                if observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true") {
-                    return release(observed, Reason::DeleteWithoutUninstall, "only the object was removed");
+                let facts = self.facts(cx, deployer);
+                if cx.object.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true") {
+                    return release(&facts, Reason::DeleteWithoutUninstall, "only the object was removed");
                 }
-                run(observed, deployer, now)
+                run(&facts)
             }
             Lifecycle::Nothing => Plan::rest(),
         }
     }
 }
 
-fn run(observed: &Observed, deployer: Deployer, now: Timestamp) -> Plan<DeployItemStatus> {
-    let status = observed.item.status.clone().unwrap_or_default();
+impl DeployItems {
+    fn facts<'a>(&self, cx: &'a Context<'a, DeployItem>, deployer: Deployer) -> Facts<'a> {
+        let (view, me, item) = (cx.view, cx.object, cx.typed);
+        let beside = |name: &str| Key::new(me.namespace(), name);
+        let wanted = item.spec.target.as_ref();
+        let working = item_job::running(item.status.as_ref()).is_some();
+        let facts = || manifest::observe(cx, &self.system_namespace);
+        let manifest = (working && deployer == Deployer::Manifest).then(facts);
+        let facts = || container::observe(view, me, item, &self.image);
+        let container = (deployer == Deployer::Container).then(facts);
+        let acts_on = manifest.as_ref().map(manifest::Facts::targets).unwrap_or_default();
+        let (targets, target_problem) = locking::targets(me, acts_on);
+        let locks = Locks::observe(view, &self.system_namespace, me, targets);
+        let freezes = if working && item_job::has_not_begun(item.status.as_ref()) {
+            Selecting::observe(view, me, Door::Deploy, locks.targets())
+        } else {
+            Selecting::default()
+        };
+        Facts {
+            locks,
+            target_problem,
+            freezes,
+            manifest,
+            container,
+            deployer,
+            parent: Parent::of(view, me, &execution::KIND),
+            target_there: wanted
+                .is_none_or(|wanted| view.get(&target::KIND, &beside(&wanted.name)).is_some()),
+            export: view.get(&SECRET, &export_key(me)),
+            refused: cx.refusals.first().map(|refusal| refusal.failure.to_string()),
+            identity: self.identity.clone().into_owned(),
+            cx,
+        }
+    }
+}
+
+fn run(facts: &Facts<'_>) -> Plan<DeployItemStatus> {
+    let status = facts.cx.typed.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
     if jobs.running().is_none() {
         // A job that was ended from outside may have left something running.
-        let stop = observed.container.as_ref().map(container::Facts::stop).unwrap_or_default();
+        let stop = facts.container.as_ref().map(container::Facts::stop).unwrap_or_default();
         if !stop.is_empty() {
             return Plan { steps: stop, ..Plan::rest() };
         }
         // Nothing of it acts any more: what it held is free.
-        let mut plan = begin(observed, &status, jobs, now);
-        plan.steps.splice(0..0, observed.locks.release());
+        let mut plan = begin(facts, &status, jobs);
+        plan.steps.splice(0..0, facts.locks.release());
         return plan;
     }
-    let flow = Flow::of(&observed.me, status.phase);
+    let flow = Flow::of(facts.cx.object, status.phase);
     match status.phase {
         None | Some(DeployItemPhase::Succeeded | DeployItemPhase::Failed | DeployItemPhase::DeleteFailed) => {
-            pick_up(observed, deployer, flow, now)
+            pick_up(facts, flow)
         }
         Some(
             DeployItemPhase::Init
             | DeployItemPhase::Progressing
             | DeployItemPhase::InitDelete
             | DeployItemPhase::Deleting,
-        ) => work(observed, deployer, flow, now),
+        ) => work(facts, flow),
     }
 }
 
 /// No job runs. One that nobody else would ever start is started here, so that nothing wedges.
-fn begin(
-    observed: &Observed,
-    status: &DeployItemStatus,
-    jobs: Jobs<'_>,
-    now: Timestamp,
-) -> Plan<DeployItemStatus> {
+fn begin(facts: &Facts<'_>, status: &DeployItemStatus, jobs: Jobs<'_>) -> Plan<DeployItemStatus> {
     let removed = status.phase == Some(DeployItemPhase::DeleteFailed);
-    match job::begin(&observed.me, &observed.parent, jobs, status.observed_generation, removed) {
+    match job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed) {
         Begin::Rest => Plan::rest(),
         Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
         Begin::Refuse(step, note) => Plan::step(step).note(note),
         Begin::Job(job, steps) => {
             let mut status = status.clone();
             status.job_id = Some(job);
-            status.job_id_generation_time = Some(Time(now));
-            status.transition_times = Some(job::triggered(now));
+            status.job_id_generation_time = Some(Time(facts.cx.now));
+            status.transition_times = Some(job::triggered(facts.cx.now));
             Plan { steps, ..Plan::rest().status(status) }
         }
     }
 }
 
-fn pick_up(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> Plan<DeployItemStatus> {
-    let me = &observed.me;
+fn pick_up(facts: &Facts<'_>, flow: Flow) -> Plan<DeployItemStatus> {
+    let me = facts.cx.object;
     // What is to go does not need its Target (I5); whoever waits for it in vain is ended by the Execution.
-    if flow == Flow::Install && !observed.target_there {
+    if flow == Flow::Install && !facts.target_there {
         return Plan::rest();
     }
-    let mut status = observed.item.status.clone().unwrap_or_default();
+    let mut status = facts.cx.typed.status.clone().unwrap_or_default();
     let deployer = DeployerInformation {
-        identity: observed.identity.clone(),
-        name: deployer.name().to_owned(),
+        identity: facts.identity.clone(),
+        name: facts.deployer.name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let unchanged = status.phase == Some(DeployItemPhase::Succeeded)
         && status.observed_generation == me.meta().generation;
-    if flow == Flow::Install && observed.item.spec.update_on_change_only && unchanged {
-        status.last_reconcile_time = Some(Time(now));
+    if flow == Flow::Install && facts.cx.typed.spec.update_on_change_only && unchanged {
+        status.last_reconcile_time = Some(Time(facts.cx.now));
         status.deployer = Some(deployer);
         let message = "nothing has changed since it was deployed";
-        item_job::succeeds(&mut status, Reason::UpToDate, message, me, now);
+        item_job::succeeds(&mut status, Reason::UpToDate, message, me, facts.cx.now);
         return Plan::rest().status(status);
     }
     status.target = locking::own(me).map(|target| target.to_string());
-    item_job::pick_up(&mut status, flow, &deployer, me, now);
-    let ignored = if flow == Flow::Install { telling::warns(observed, &mut status, now) } else { None };
-    let mut plan = match (observed.frozen(now), observed.turn(now)) {
-        (Some(frozen), _) => waits_for_the_thaw(observed, status, &frozen, now),
-        (None, LockResult::Acquired) => locked(observed, status, now),
-        (None, LockResult::Acquire(steps)) => Plan { steps, ..locked(observed, status, now) },
+    item_job::pick_up(&mut status, flow, &deployer, me, facts.cx.now);
+    let ignored = if flow == Flow::Install { telling::warns(facts, &mut status) } else { None };
+    let mut plan = match (facts.frozen(), facts.turn()) {
+        (Some(frozen), _) => waits_for_the_thaw(facts, status, &frozen),
+        (None, LockResult::Acquired) => locked(facts, status),
+        (None, LockResult::Acquire(steps)) => Plan { steps, ..locked(facts, status) },
         (None, LockResult::Reap(steps)) => Plan::steps(steps),
-        (None, LockResult::Busy(busy)) => waits_for_its_turn(observed, status, *busy, now),
+        (None, LockResult::Busy(busy)) => waits_for_its_turn(facts, status, *busy),
     };
     if plan.status.is_some() {
         let phase = flow.first().as_str();
-        plan.notes.push(telling::moved(observed, Reason::PickedUp, format!("picked up: {phase}")));
+        plan.notes.push(telling::moved(facts, Reason::PickedUp, format!("picked up: {phase}")));
         plan.notes.extend(ignored);
     }
     plan
 }
 
 /// All that it acts on is its own.
-fn locked(observed: &Observed, mut status: DeployItemStatus, now: Timestamp) -> Plan<DeployItemStatus> {
+fn locked(facts: &Facts<'_>, mut status: DeployItemStatus) -> Plan<DeployItemStatus> {
     condition::remove(&mut status.conditions, TARGET_LOCKED);
     condition::remove(&mut status.conditions, FROZEN);
-    let looked_at = locking::own(&observed.me).map(|target| target.to_string()).unwrap_or_default();
+    let looked_at = locking::own(facts.cx.object).map(|target| target.to_string()).unwrap_or_default();
     let mut plan =
         Plan::rest().status(status).gate(Gate::passed(GateName::Lock, Reason::LockAcquired, looked_at));
-    plan.gates.extend(observed.freezes.standing(now).passed());
+    plan.gates.extend(facts.freezes.standing(facts.cx.now).passed());
     plan
 }
 
 /// A Freeze holds. Like the wait for a lock, it comes after the item was picked up, and the time does not count.
 fn waits_for_the_thaw(
-    observed: &Observed,
+    facts: &Facts<'_>,
     mut status: DeployItemStatus,
     frozen: &Standing,
-    now: Timestamp,
 ) -> Plan<DeployItemStatus> {
     condition::remove(&mut status.conditions, TARGET_LOCKED);
-    condition::set(&mut status.conditions, frozen.condition(), observed.me.meta().generation, now);
+    condition::set(
+        &mut status.conditions,
+        frozen.condition(),
+        facts.cx.object.meta().generation,
+        facts.cx.now,
+    );
     let mut plan = Plan::rest().status(status);
     plan.gates.extend(frozen.gate());
     match frozen.hold() {
@@ -382,58 +378,47 @@ fn waits_for_the_thaw(
     }
 }
 
-fn waits_for_its_turn(
-    observed: &Observed,
-    mut status: DeployItemStatus,
-    busy: Busy,
-    now: Timestamp,
-) -> Plan<DeployItemStatus> {
+fn waits_for_its_turn(facts: &Facts<'_>, mut status: DeployItemStatus, busy: Busy) -> Plan<DeployItemStatus> {
     // The label moves the version that a status is compared with, so it goes alone.
-    if let Some(step) = busy.label_waiter(&observed.me) {
+    if let Some(step) = busy.label_waiter(facts.cx.object) {
         return Plan::steps(busy.give_back).then(step);
     }
-    condition::set(&mut status.conditions, busy.condition(), observed.me.meta().generation, now);
+    condition::set(&mut status.conditions, busy.condition(), facts.cx.object.meta().generation, facts.cx.now);
     let gate = busy.gate();
     Plan { steps: busy.give_back, ..Plan::rest().status(status).gate(gate) }
 }
 
-fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> Plan<DeployItemStatus> {
-    let mut status = observed.item.status.clone().unwrap_or_default();
-    if let Some(at) = next_try(&status).filter(|at| *at > now) {
+fn work(facts: &Facts<'_>, flow: Flow) -> Plan<DeployItemStatus> {
+    let mut status = facts.cx.typed.status.clone().unwrap_or_default();
+    if let Some(at) = next_try(&status).filter(|at| *at > facts.cx.now) {
         return Plan::rest().wake_at(at);
     }
-    if let Some(frozen) = observed.frozen(now) {
-        return waits_for_the_thaw(observed, status, &frozen, now);
+    if let Some(frozen) = facts.frozen() {
+        return waits_for_the_thaw(facts, status, &frozen);
     }
     let thawed = condition::remove(&mut status.conditions, FROZEN);
-    let take = match observed.turn(now) {
+    let take = match facts.turn() {
         LockResult::Acquired => Vec::new(),
         LockResult::Acquire(steps) => steps,
         LockResult::Reap(steps) => return Plan::steps(steps),
-        LockResult::Busy(busy) => return waits_for_its_turn(observed, status, *busy, now),
+        LockResult::Busy(busy) => return waits_for_its_turn(facts, status, *busy),
     };
     // What it waited does not count.
     if condition::remove(&mut status.conditions, TARGET_LOCKED) || thawed {
-        status.last_reconcile_time = Some(Time(now));
+        status.last_reconcile_time = Some(Time(facts.cx.now));
     }
-    if let (Some(problem), Flow::Install) = (&observed.target_problem, flow) {
-        return concludes(
-            observed,
-            flow,
-            status,
-            Come::Hopeless(Reason::TargetInvalid, problem.clone()),
-            now,
-        );
+    if let (Some(problem), Flow::Install) = (&facts.target_problem, flow) {
+        return concludes(facts, flow, status, Come::Hopeless(Reason::TargetInvalid, problem.clone()));
     }
-    let work = match (&observed.refused, deployer) {
+    let work = match (&facts.refused, facts.deployer) {
         (Some(problem), _) => Work::come(Come::Hopeless(Reason::DeployerFailed, problem.clone())),
-        (None, Deployer::Mock) => mock::work(observed, flow, &status, now),
-        (None, Deployer::Manifest) => match &observed.manifest {
-            Some(facts) => manifest::work(observed, facts, flow, &status, now),
+        (None, Deployer::Mock) => mock::work(facts.cx, flow, &status),
+        (None, Deployer::Manifest) => match &facts.manifest {
+            Some(manifest) => manifest::work(facts.cx, manifest, flow, &status),
             None => Work::default(),
         },
-        (None, Deployer::Container) => match &observed.container {
-            Some(facts) => container::work(observed, facts, flow, &status),
+        (None, Deployer::Container) => match &facts.container {
+            Some(container) => container::work(facts.cx, container, flow, &status),
             None => Work::default(),
         },
     };
@@ -444,29 +429,29 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
     if let Some((reason, message)) = trouble {
         // Said once, however often it is tried (I12).
         if status.last_error.as_ref().is_none_or(|last| last.message != message) {
-            item_job::went_wrong(&mut status, reason, &message, now);
+            item_job::went_wrong(&mut status, reason, &message, facts.cx.now);
         }
     }
     let done = matches!(come, Come::Done(_));
     if done && flow == Flow::Install {
-        let key = export_key(&observed.me);
+        let key = export_key(facts.cx.object);
         let step = export.as_ref().and_then(|export| {
-            export_secret::write(&observed.me, &key, observed.export.as_ref(), &export.to_string())
+            export_secret::write(facts.cx.object, &key, facts.export.as_ref(), &export.to_string())
         });
         steps.extend(step);
         status.export_ref =
-            export.is_some().then(|| NamedRef { name: export_key(&observed.me).name, namespace: None });
+            export.is_some().then(|| NamedRef { name: export_key(facts.cx.object).name, namespace: None });
     }
     let mut plan = if done && flow == Flow::Install && !steps.is_empty() {
         // It is done when what it takes is seen to be there; the phase says so only then.
         Plan::rest()
     } else {
-        concludes(observed, flow, status, come, now)
+        concludes(facts, flow, status, come)
     };
     // Nothing is done before all that it acts on is its own.
     plan.steps = take.into_iter().chain(steps).chain(plan.steps).collect();
     if thawed {
-        plan.gates.extend(observed.freezes.standing(now).passed());
+        plan.gates.extend(facts.freezes.standing(facts.cx.now).passed());
     }
     plan.asks = asks;
     plan.notes.extend(notes);
@@ -476,16 +461,15 @@ fn work(observed: &Observed, deployer: Deployer, flow: Flow, now: Timestamp) -> 
 
 /// What has come of the work, as the status says it.
 fn concludes(
-    observed: &Observed,
+    facts: &Facts<'_>,
     flow: Flow,
     mut status: DeployItemStatus,
     come: Come,
-    now: Timestamp,
 ) -> Plan<DeployItemStatus> {
-    let me = &observed.me;
+    let me = facts.cx.object;
     let once = status.job_id.clone().unwrap_or_default();
     let fails = |mut status: DeployItemStatus, reason: Reason, message: &str| {
-        item_job::fails(&mut status, flow, reason, message, me, now);
+        item_job::fails(&mut status, flow, reason, message, me, facts.cx.now);
         Plan::rest().status(status).note(Note::warning(reason, message).once(once.clone()))
     };
     match come {
@@ -494,29 +478,29 @@ fn concludes(
             let plan = Plan::rest().status(status);
             let phase = flow.working().as_str();
             if moves {
-                plan.note(telling::moved(observed, Reason::Progressing, format!("at work: {phase}")))
+                plan.note(telling::moved(facts, Reason::Progressing, format!("at work: {phase}")))
             } else {
                 plan
             }
         }
-        Come::Done(message) if flow == Flow::Remove => release(observed, Reason::Uninstalled, &message),
+        Come::Done(message) if flow == Flow::Remove => release(facts, Reason::Uninstalled, &message),
         Come::Lost(message) => Plan {
             notes: vec![Note::warning(Reason::CleanupIncomplete, message)],
-            ..release(observed, Reason::Uninstalled, "")
+            ..release(facts, Reason::Uninstalled, "")
         },
         Come::Done(message) => {
-            item_job::succeeds(&mut status, Reason::Succeeded, &message, me, now);
+            item_job::succeeds(&mut status, Reason::Succeeded, &message, me, facts.cx.now);
             Plan::rest().status(status).note(Note::normal(Reason::Succeeded, message).once(once.clone()))
         }
         Come::Failed(reason, message) => {
             let tried = status.retries.unwrap_or_default();
-            if tried >= observed.item.spec.retries.unwrap_or_default() {
+            if tried >= facts.cx.typed.spec.retries.unwrap_or_default() {
                 return fails(status, reason, &message);
             }
-            item_job::went_wrong(&mut status, reason, &message, now);
+            item_job::went_wrong(&mut status, reason, &message, facts.cx.now);
             status.retries = Some(tried.saturating_add(1));
             status.phase = Some(flow.working());
-            let wake = next_try(&status).unwrap_or(now);
+            let wake = next_try(&status).unwrap_or(facts.cx.now);
             Plan::rest().status(status).wake_at(wake)
         }
         Come::Hopeless(reason, message) => fails(status, reason, &message),
@@ -525,21 +509,21 @@ fn concludes(
 
 /// The item goes, and then what it held is free. Were it the other way round, a crash in between would let it take
 /// everything again; now whoever notices that it is gone frees what is left.
-fn release(observed: &Observed, reason: Reason, message: &str) -> Plan<DeployItemStatus> {
+fn release(facts: &Facts<'_>, reason: Reason, message: &str) -> Plan<DeployItemStatus> {
     let mut plan = Plan::step(Step::remove_finalizer(FINALIZER)).note(Note::normal(reason, message));
-    plan.steps.extend(observed.locks.release());
+    plan.steps.extend(facts.locks.release());
     plan
 }
 
-impl Observed {
-    fn turn(&self, now: Timestamp) -> LockResult {
+impl Facts<'_> {
+    fn turn(&self) -> LockResult {
         let run = self.container.as_ref().map(container::Facts::run);
-        self.locks.acquire(&self.me, run, &Marks::new(), now)
+        self.locks.acquire(self.cx.object, run, &Marks::new(), self.cx.now)
     }
 
     /// What keeps a job from beginning. Whoever holds its targets has been through this gate.
-    fn frozen(&self, now: Timestamp) -> Option<Standing> {
-        let standing = self.freezes.standing(now);
+    fn frozen(&self) -> Option<Standing> {
+        let standing = self.freezes.standing(self.cx.now);
         (self.locks.held().is_empty() && standing.hold().is_some()).then_some(standing)
     }
 }

@@ -20,7 +20,6 @@ mod standing;
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::deploy::execution::{DeployItemCache, ItemCounts, KIND};
 use pawl_api::deploy::{
     DeployItem, Execution, ExecutionPhase, ExecutionStatus, FINALIZER, annotations, deploy_item,
@@ -41,10 +40,10 @@ use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Part, Plan, Precondition, Refusal, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 use exports::Exported;
-use family::{Family, Owned};
+use family::{Families, Family, Owned};
 use standing::Side;
 
 /// Writes of one look. A plan is carried out without looking up; after so many it is time to see whether somebody has
@@ -55,35 +54,34 @@ const MAX_STEPS: usize = 1_000;
 const MAX_AWAITED: usize = 5;
 
 /// Runs Executions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Executions {
     /// The item types that have a deployer here; only for the words of a timeout.
     pub served: &'static [&'static str],
+    pub families: Families,
 }
 
 impl Default for Executions {
     fn default() -> Self {
-        Self { served: &[types::MOCK, types::MANIFEST, types::CONTAINER] }
+        Self { served: &[types::MOCK, types::MANIFEST, types::CONTAINER], families: Families::default() }
     }
 }
 
 /// An Execution and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    execution: Arc<Execution>,
+struct Facts<'a> {
+    cx: &'a Context<'a, Execution>,
     /// Its items, while a job runs.
-    family: Arc<Family>,
+    family: Family,
     parent: Parent,
     /// What the items exported; looked at only when it is collected.
     exported: Vec<Exported>,
     /// The Secret with all of it.
     collected: Option<Arc<Object>>,
-    refusals: Vec<Refusal>,
     served: &'static [&'static str],
 }
 
-impl Observed {
+impl Facts<'_> {
     /// The DeployItems it controls, in the order of their names.
     fn owned(&self) -> &[Owned] {
         &self.family.owned
@@ -96,7 +94,6 @@ impl Observed {
 
 impl Machine for Executions {
     type Kind = Execution;
-    type Observed = Observed;
     type Status = ExecutionStatus;
 
     fn description(&self) -> Description {
@@ -127,94 +124,94 @@ impl Machine for Executions {
         Some(audit::deploy::execution(tell, me.status.as_ref()))
     }
 
-    /// Each item is found by its name, and triggered by itself.
-    fn is_in_any_order(&self) -> bool {
-        true
+    fn reconcile(&self, cx: &Context<'_, Execution>) -> Plan<ExecutionStatus> {
+        let facts = self.facts(cx);
+        let plan = match lifecycle::of(cx.object, FINALIZER) {
+            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
+            Lifecycle::Run | Lifecycle::CleanUp => run(&facts),
+            Lifecycle::Nothing => Plan::rest(),
+        };
+        self.families.keep(facts.family);
+        // Each item is found by its name, and triggered by itself.
+        Plan { in_any_order: true, ..plan }
     }
+}
 
-    fn observe(&self, input: &Input<'_>, execution: &Arc<Execution>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
+impl Executions {
+    fn facts<'a>(&self, cx: &'a Context<'a, Execution>) -> Facts<'a> {
+        let execution = cx.typed;
+        let (view, me) = (cx.view, cx.object);
         let phase = execution.status.as_ref().and_then(|status| status.phase);
-        let family = family::of(input, execution);
+        let family = self.families.read(cx);
         let exported = match phase {
             Some(ExecutionPhase::Completing) => exports::read(view, &family),
             _ => Vec::new(),
         };
-        Observed {
-            collected: view.get(&SECRET, &exports::key(&me)),
-            parent: Parent::of(view, &me, &installation::KIND),
-            execution: Arc::clone(execution),
-            refusals: input.refusals.to_vec(),
+        Facts {
+            collected: view.get(&SECRET, &exports::key(me)),
+            parent: Parent::of(view, me, &installation::KIND),
             served: self.served,
             exported,
             family,
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
-        match lifecycle::of(&observed.me, FINALIZER) {
-            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
-            Lifecycle::Run | Lifecycle::CleanUp => run(observed, now),
-            Lifecycle::Nothing => Plan::rest(),
+            cx,
         }
     }
 }
 
-fn run(observed: &Observed, now: Timestamp) -> Plan<ExecutionStatus> {
-    let status = observed.execution.status.clone().unwrap_or_default();
+fn run(facts: &Facts<'_>) -> Plan<ExecutionStatus> {
+    let status = facts.cx.typed.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
-    if let Some(step) = job::interrupt(&observed.me, jobs) {
+    if let Some(step) = job::interrupt(facts.cx.object, jobs) {
         return Plan::step(step);
     }
-    let Some(job) = jobs.running().map(str::to_owned) else { return begin(observed, jobs, now) };
-    let report = Report::of(&observed.me, status.clone(), job, now);
-    if job::is_interrupted(&observed.me, jobs) {
-        return interrupt(observed, report);
+    let Some(job) = jobs.running().map(str::to_owned) else { return begin(facts, jobs) };
+    let report = Report::of(facts.cx.object, status.clone(), job, facts.cx.now);
+    if job::is_interrupted(facts.cx.object, jobs) {
+        return interrupt(facts, report);
     }
     match status.phase {
         // The job has just arrived.
         None | Some(ExecutionPhase::Succeeded | ExecutionPhase::Failed | ExecutionPhase::DeleteFailed) => {
             report.starts()
         }
-        Some(ExecutionPhase::Init) => init(observed, report),
-        Some(ExecutionPhase::Progressing) => progress(observed, report),
-        Some(ExecutionPhase::Completing) => exports::complete(observed, report),
-        Some(ExecutionPhase::InitDelete) => init_delete(observed, report),
-        Some(ExecutionPhase::Deleting) => delete(observed, report),
+        Some(ExecutionPhase::Init) => init(facts, report),
+        Some(ExecutionPhase::Progressing) => progress(facts, report),
+        Some(ExecutionPhase::Completing) => exports::complete(facts, report),
+        Some(ExecutionPhase::InitDelete) => init_delete(facts, report),
+        Some(ExecutionPhase::Deleting) => delete(facts, report),
     }
 }
 
 /// No job runs: is one to start?
-fn begin(observed: &Observed, jobs: Jobs<'_>, now: Timestamp) -> Plan<ExecutionStatus> {
-    let status = observed.execution.status.as_ref();
+fn begin(facts: &Facts<'_>, jobs: Jobs<'_>) -> Plan<ExecutionStatus> {
+    let status = facts.cx.typed.status.as_ref();
     let removed = status.and_then(|status| status.phase) == Some(ExecutionPhase::DeleteFailed);
     let generation = status.and_then(|status| status.observed_generation);
-    match job::begin(&observed.me, &observed.parent, jobs, generation, removed) {
+    match job::begin(facts.cx.object, &facts.parent, jobs, generation, removed) {
         Begin::Rest => Plan::rest(),
         Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
         Begin::Refuse(step, note) => Plan::step(step).note(note),
         Begin::Job(job, steps) => {
             let status = status.cloned().unwrap_or_default();
-            Plan { steps, ..Report::of(&observed.me, status, job, now).starts() }
+            Plan { steps, ..Report::of(facts.cx.object, status, job, facts.cx.now).starts() }
         }
     }
 }
 
 /// The objects are made as the spec says; what has no item any more is deleted.
-fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
-    report.status.observed_generation = observed.me.meta().generation;
-    let items = match observed.items() {
+fn init(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
+    report.status.observed_generation = facts.cx.object.meta().generation;
+    let items = match facts.items() {
         Ok(items) => items,
         Err(invalid) => return report.fails("Init", Reason::ValidationFailed, invalid.to_string()),
     };
-    if let Some(refusal) = observed.refusals.first() {
+    if let Some(refusal) = facts.cx.refusals.first() {
         return refused(report, refusal);
     }
-    let context = observed.execution.spec.context.as_deref();
+    let context = facts.cx.typed.spec.context.as_deref();
     let mut found: Vec<Option<&Owned>> = vec![None; items.list.len()];
     let (mut steps, mut leaving) = (Vec::new(), Vec::new());
-    for owned in observed.owned() {
+    for owned in facts.owned() {
         let number = owned.number;
         let replaced = number.is_some_and(|at| {
             let wanted = items.list.get(at).map(|item| item.template.type_.as_str());
@@ -235,14 +232,14 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
         match owned {
             None => steps.push(Step::Create {
                 kind: deploy_item::KIND,
-                manifest: items::manifest(&observed.me, context, item),
-                adopt: Adopt::ControlledBy(observed.me.uid().to_owned()),
+                manifest: items::manifest(facts.cx.object, context, item),
+                adopt: Adopt::ControlledBy(facts.cx.object.uid().to_owned()),
             }),
             Some(owned) if owned.object.is_deleting() => {}
             Some(owned) => {
                 let typed = owned.item().filter(|typed| typed.spec.type_ == item.template.type_);
                 let update = |typed: Arc<DeployItem>| {
-                    items::update(&observed.me, context, item, &owned.object, &typed)
+                    items::update(facts.cx.object, context, item, &owned.object, &typed)
                 };
                 let changes = typed.and_then(update);
                 steps.extend(changes.map(|patch| patch_item(&owned.object, patch, Part::Main)));
@@ -255,9 +252,9 @@ fn init(observed: &Observed, mut report: Report<'_, ExecutionStatus>) -> Plan<Ex
         return Plan { steps, ..Plan::rest() };
     }
     if !leaving.is_empty() {
-        return drain(observed, report, &leaving);
+        return drain(facts, report, &leaving);
     }
-    let orphaned = observed.owned().iter().filter(|owned| owned.number.is_none()).count();
+    let orphaned = facts.owned().iter().filter(|owned| owned.number.is_none()).count();
     report.status.deploy_item_cache = Some(DeployItemCache {
         active: whole(items.list.len()),
         orphaned: whole(orphaned),
@@ -280,18 +277,18 @@ fn refused(report: Report<'_, ExecutionStatus>, refusal: &Refusal) -> Plan<Execu
 
 /// Takes down what is in the way of objects that are to be made.
 fn drain(
-    observed: &Observed,
+    facts: &Facts<'_>,
     report: Report<'_, ExecutionStatus>,
     leaving: &[&Owned],
 ) -> Plan<ExecutionStatus> {
-    let side = Side::leaving(observed, leaving.iter().copied());
+    let side = Side::leaving(facts, leaving.iter().copied());
     let mut plan = Plan::rest();
-    let ended = standing::timeouts(observed, &side, &report, &mut plan);
+    let ended = standing::timeouts(facts, &side, &report, &mut plan);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
         _ if ended => plan,
         Next::Trigger(those) | Next::Stuck(those) => {
             let told = report.status.items.clone();
-            trigger(observed, report, told, &side, &those, plan)
+            trigger(facts, report, told, &side, &those, plan)
         }
         Next::Failed(those) => {
             let message = standing::told(&side, &those);
@@ -301,16 +298,16 @@ fn drain(
     }
 }
 
-fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
-    let (orphans, active) = standing::sides(observed);
+fn progress(facts: &Facts<'_>, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
+    let (orphans, active) = standing::sides(facts);
     let mut report = report;
     let told = report.count(&[&orphans, &active]);
     let mut plan = Plan::rest();
     // A replica whose cache lagged in Init did not see them.
     plan.steps.extend(orphans.staying().map(remove).take(MAX_STEPS));
     let ended = !plan.steps.is_empty()
-        | standing::timeouts(observed, &orphans, &report, &mut plan)
-        | standing::timeouts(observed, &active, &report, &mut plan);
+        | standing::timeouts(facts, &orphans, &report, &mut plan)
+        | standing::timeouts(facts, &active, &report, &mut plan);
     if ended {
         return plan;
     }
@@ -322,7 +319,7 @@ fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Ex
             let mut plan = report.moves(ExecutionPhase::Completing, Reason::Completed, message);
             // Those that succeeded in this job show that the cache is newer than the last orphan; without any, the
             // server is asked.
-            plan.steps.extend((active.len() == 0).then(|| none_left(observed)));
+            plan.steps.extend((active.len() == 0).then(|| none_left(facts)));
             plan
         }
         (Next::Failed(those), _) if !those.is_empty() => {
@@ -334,7 +331,7 @@ fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Ex
             let reason = if missing { Reason::DeployItemMissing } else { Reason::DeployItemFailed };
             let message = standing::told(&active, &those);
             let mut plan = report.fails("Progressing", reason, message);
-            let missing = active.missing(observed.me.namespace()).take(MAX_AWAITED);
+            let missing = active.missing(facts.cx.object.namespace()).take(MAX_AWAITED);
             plan.steps.extend(missing.map(|key| {
                 Step::confirm_gone(Reference { kind: deploy_item::KIND, key, uid: String::new() })
             }));
@@ -348,15 +345,15 @@ fn progress(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Ex
             let message = format!("nothing runs, but {} wait for each other", active.names(&those));
             report.fails("Progressing", Reason::Stuck, message)
         }
-        (Next::Trigger(those), _) => trigger(observed, report, told, &orphans, &those, plan),
-        (_, Next::Trigger(those)) => trigger(observed, report, told, &active, &those, plan),
+        (Next::Trigger(those), _) => trigger(facts, report, told, &orphans, &those, plan),
+        (_, Next::Trigger(those)) => trigger(facts, report, told, &active, &those, plan),
         (_, _) => report.goes_on(told, plan),
     }
 }
 
 /// Hands the job's ID to items whose turn has come.
 fn trigger(
-    observed: &Observed,
+    facts: &Facts<'_>,
     report: Report<'_, ExecutionStatus>,
     told: Option<ItemCounts>,
     side: &Side<'_>,
@@ -364,16 +361,16 @@ fn trigger(
     mut plan: Plan<ExecutionStatus>,
 ) -> Plan<ExecutionStatus> {
     // Another replica may have ended this job: what seemed free then must not start now.
-    plan.steps.push(Step::confirm_unchanged(&observed.me));
+    plan.steps.push(Step::confirm_unchanged(facts.cx.object));
     let objects = those.iter().filter_map(|at| side.owned(*at)).take(MAX_STEPS);
     plan.steps.extend(objects.map(|owned| standing::trigger(owned, &report.job, report.now)));
     report.goes_on(told, plan)
 }
 
-fn init_delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
-    let without_uninstall = observed.me.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true");
+fn init_delete(facts: &Facts<'_>, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
+    let without_uninstall = facts.cx.object.annotation(annotations::DELETE_WITHOUT_UNINSTALL) == Some("true");
     let mut steps = Vec::new();
-    for Owned { object, .. } in observed.owned() {
+    for Owned { object, .. } in facts.owned() {
         if !object.is_deleting() {
             steps.push(remove(object));
         } else if without_uninstall && object.has_finalizer(FINALIZER) {
@@ -386,29 +383,29 @@ fn init_delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan
         steps.truncate(MAX_STEPS);
         return Plan { steps, ..Plan::rest() };
     }
-    let message = format!("{} items are to be taken down", observed.owned().len());
+    let message = format!("{} items are to be taken down", facts.owned().len());
     let plan = report.moves(ExecutionPhase::Deleting, Reason::Deleting, message);
     Plan { steps, ..plan }
 }
 
-fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
+fn delete(facts: &Facts<'_>, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut report = report;
-    if observed.owned().is_empty() {
-        return gone(observed);
+    if facts.owned().is_empty() {
+        return gone(facts);
     }
-    let side = Side::all_leaving(observed);
+    let side = Side::all_leaving(facts);
     let told = report.count(&[&side]);
     let mut plan = Plan::rest();
     // Made by a replica that lags: it goes like the others.
-    let late = observed.owned().iter().filter(|owned| !owned.deleting);
+    let late = facts.owned().iter().filter(|owned| !owned.deleting);
     plan.steps.extend(late.map(|owned| remove(&owned.object)).take(MAX_STEPS));
-    if standing::timeouts(observed, &side, &report, &mut plan) {
+    if standing::timeouts(facts, &side, &report, &mut plan) {
         return plan;
     }
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
-        Next::Done => gone(observed),
+        Next::Done => gone(facts),
         Next::Wait => report.goes_on(told, plan),
-        Next::Trigger(those) => trigger(observed, report, told, &side, &those, plan),
+        Next::Trigger(those) => trigger(facts, report, told, &side, &those, plan),
         Next::Failed(those) => {
             let message = standing::told(&side, &those);
             report.fails("Deleting", Reason::DeleteFailed, message)
@@ -418,21 +415,21 @@ fn delete(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<Exec
             let message =
                 format!("{} depend on each other in a circle: they go all at once", side.names(&those));
             let note = Note::warning(Reason::Stuck, message).once(report.job.clone());
-            trigger(observed, report, told, &side, &those, plan).note(note)
+            trigger(facts, report, told, &side, &those, plan).note(note)
         }
     }
 }
 
 /// Nothing is left, as far as one can see; the server is asked whether that is so.
-fn gone(observed: &Observed) -> Plan<ExecutionStatus> {
-    Plan::step(none_left(observed))
+fn gone(facts: &Facts<'_>) -> Plan<ExecutionStatus> {
+    Plan::step(none_left(facts))
         .then(Step::remove_finalizer(FINALIZER))
-        .note(Note::normal(Reason::Uninstalled, format!("Execution {} is gone", observed.me.key())))
+        .note(Note::normal(Reason::Uninstalled, format!("Execution {} is gone", facts.cx.object.key())))
 }
 
 /// Everything that has not finished ends here and now.
-fn interrupt(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
-    let mut steps: Vec<Step> = observed
+fn interrupt(facts: &Facts<'_>, report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
+    let mut steps: Vec<Step> = facts
         .owned()
         .iter()
         .filter_map(|owned| standing::interrupt(owned, &report.job, report.now))
@@ -446,12 +443,12 @@ fn interrupt(observed: &Observed, report: Report<'_, ExecutionStatus>) -> Plan<E
     Plan { steps, ..plan }
 }
 
-fn none_left(observed: &Observed) -> Step {
+fn none_left(facts: &Facts<'_>) -> Step {
     Step::Confirm(Precondition::NoneLabelled {
         kind: deploy_item::KIND,
-        namespace: observed.me.namespace().map(str::to_owned),
+        namespace: facts.cx.object.namespace().map(str::to_owned),
         label: labels::MANAGED_BY,
-        value: names::label_value(observed.me.name()),
+        value: names::label_value(facts.cx.object.name()),
     })
 }
 

@@ -18,9 +18,6 @@ mod making;
 mod scope;
 mod siblings;
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
 use pawl_api::deploy::installation::KIND;
 use pawl_api::deploy::{
     FINALIZER, Installation, InstallationPhase, InstallationStatus, annotations, conditions, data_object,
@@ -39,8 +36,8 @@ use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Object, Reference};
-use crate::plan::{Note, Part, Plan, Precondition, Refusal, Step};
-use crate::view::{Input, View};
+use crate::plan::{Note, Part, Plan, Precondition, Step};
+use crate::view::{Context, View};
 
 use exports::Exported;
 use family::{Family, Member, Side, give_job, listed, patch};
@@ -54,9 +51,8 @@ pub struct Installations;
 
 /// An Installation and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    installation: Arc<Installation>,
+struct Facts<'a> {
+    cx: &'a Context<'a, Installation>,
     parent: Parent,
     /// How many Installations it is within.
     depth: usize,
@@ -69,12 +65,10 @@ pub struct Observed {
     beside: Beside,
     /// Looked at only when a root is to be taken down.
     importers: Vec<Importer>,
-    refusals: Vec<Refusal>,
 }
 
 impl Machine for Installations {
     type Kind = Installation;
-    type Observed = Observed;
     type Status = InstallationStatus;
 
     fn description(&self) -> Description {
@@ -110,86 +104,83 @@ impl Machine for Installations {
         Some(audit::deploy::installation(tell, installation.status.as_ref()))
     }
 
-    fn observe(&self, input: &Input<'_>, installation: &Arc<Installation>) -> Observed {
+    fn reconcile(&self, cx: &Context<'_, Installation>) -> Plan<InstallationStatus> {
+        let facts = self.facts(cx);
+        match lifecycle::of(facts.cx.object, FINALIZER) {
+            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
+            Lifecycle::Run | Lifecycle::CleanUp => run(&facts),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl Installations {
+    fn facts<'a>(&self, cx: &'a Context<'a, Installation>) -> Facts<'a> {
+        let installation = cx.typed;
         use InstallationPhase as P;
-        let (view, me) = (input.view, Arc::clone(input.me));
+        let (view, me) = (cx.view, cx.object);
         let phase = installation.status.as_ref().and_then(|status| status.phase);
         let making = matches!(phase, Some(P::Init | P::CleanupOrphaned));
         let completing = phase == Some(P::Completing);
-        let parent = Parent::of(view, &me, &KIND);
+        let parent = Parent::of(view, me, &KIND);
         let root = parent == Parent::None;
-        let family = family::read(view, &me);
-        let read_imports = || scope::read(view, &me, &installation.spec.imports);
-        let read_exports = || exports::read(view, &me, installation, &family);
-        let look_beside = || siblings::exporters(view, &me, installation);
-        let look_for_importers = || siblings::importers(view, &me, installation);
-        Observed {
-            depth: if making { scope::depth(view, &me) } else { 0 },
+        let family = family::read(view, me);
+        let read_imports = || scope::read(view, me, &installation.spec.imports);
+        let read_exports = || exports::read(view, me, installation, &family);
+        let look_beside = || siblings::exporters(view, me, installation);
+        let look_for_importers = || siblings::importers(view, me, installation);
+        Facts {
+            depth: if making { scope::depth(view, me) } else { 0 },
             imported: (making || completing).then(read_imports).unwrap_or_default(),
             exported: completing.then(read_exports).unwrap_or_default(),
             beside: (root && phase == Some(P::Init)).then(look_beside).unwrap_or_default(),
             importers: (root && phase == Some(P::InitDelete)).then(look_for_importers).unwrap_or_default(),
-            refusals: input.refusals.to_vec(),
-            installation: Arc::clone(installation),
             parent,
             family,
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<InstallationStatus> {
-        match lifecycle::of(&observed.me, FINALIZER) {
-            Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
-            Lifecycle::Run | Lifecycle::CleanUp => run(observed, now),
-            Lifecycle::Nothing => Plan::rest(),
+            cx,
         }
     }
 }
 
 type Told<'a> = Report<'a, InstallationStatus>;
 
-fn run(observed: &Observed, now: Timestamp) -> Plan<InstallationStatus> {
-    let status = observed.installation.status.clone().unwrap_or_default();
+fn run(facts: &Facts<'_>) -> Plan<InstallationStatus> {
+    let status = facts.cx.typed.status.clone().unwrap_or_default();
     let jobs = Jobs::of(&status.job_id, &status.job_id_finished);
-    if let Some(step) = job::interrupt(&observed.me, jobs) {
+    if let Some(step) = job::interrupt(facts.cx.object, jobs) {
         return Plan::step(step);
     }
-    let Some(job) = jobs.running().map(str::to_owned) else { return begin(observed, &status, jobs, now) };
-    let is_interrupted = job::is_interrupted(&observed.me, jobs);
+    let Some(job) = jobs.running().map(str::to_owned) else { return begin(facts, &status, jobs) };
+    let is_interrupted = job::is_interrupted(facts.cx.object, jobs);
     let phase = status.phase;
-    let report = Report::of(&observed.me, status, job, now);
+    let report = Report::of(facts.cx.object, status, job, facts.cx.now);
     use InstallationPhase as P;
     match phase {
         None | Some(P::Succeeded | P::Failed | P::DeleteFailed) => report.starts(),
-        Some(_) if is_interrupted => interrupt(observed, report),
-        Some(P::Init | P::CleanupOrphaned) => init(observed, report),
-        Some(P::ObjectsCreated) => hand_over(observed, report, Direction::Build),
-        Some(P::Progressing) => progress(observed, report),
-        Some(P::Completing) => complete(observed, report),
-        Some(P::InitDelete) => init_delete(observed, report),
-        Some(P::TriggerDelete) => hand_over(observed, report, Direction::TakeDown),
-        Some(P::Deleting) => delete(observed, report),
+        Some(_) if is_interrupted => interrupt(facts, report),
+        Some(P::Init | P::CleanupOrphaned) => init(facts, report),
+        Some(P::ObjectsCreated) => hand_over(facts, report, Direction::Build),
+        Some(P::Progressing) => progress(facts, report),
+        Some(P::Completing) => complete(facts, report),
+        Some(P::InitDelete) => init_delete(facts, report),
+        Some(P::TriggerDelete) => hand_over(facts, report, Direction::TakeDown),
+        Some(P::Deleting) => delete(facts, report),
     }
 }
 
 /// No job runs: is one to start, or will one start by itself?
-fn begin(
-    observed: &Observed,
-    status: &InstallationStatus,
-    jobs: Jobs<'_>,
-    now: Timestamp,
-) -> Plan<InstallationStatus> {
+fn begin(facts: &Facts<'_>, status: &InstallationStatus, jobs: Jobs<'_>) -> Plan<InstallationStatus> {
     let removed = status.phase == Some(InstallationPhase::DeleteFailed);
-    let starts = |job: String| Report::of(&observed.me, status.clone(), job, now).starts();
-    match job::begin(&observed.me, &observed.parent, jobs, status.observed_generation, removed) {
+    let starts = |job: String| Report::of(facts.cx.object, status.clone(), job, facts.cx.now).starts();
+    match job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed) {
         Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
         Begin::Refuse(step, note) => Plan::step(step).note(note),
         Begin::Job(job, steps) => Plan { steps, ..starts(job) },
-        Begin::Rest if observed.parent != Parent::None => Plan::rest(),
-        Begin::Rest => match by_itself::next(observed, status) {
-            Some((at, _)) if at > now => Plan::rest().wake_at(at),
+        Begin::Rest if facts.parent != Parent::None => Plan::rest(),
+        Begin::Rest => match by_itself::next(facts, status) {
+            Some((at, _)) if at > facts.cx.now => Plan::rest().wake_at(at),
             Some((_, tried)) => {
-                let mut plan = starts(job::id(&observed.me, jobs, "automatic"));
+                let mut plan = starts(job::id(facts.cx.object, jobs, "automatic"));
                 if let Some(status) = &mut plan.status {
                     status.automatic_retries = tried;
                 }
@@ -201,9 +192,9 @@ fn begin(
 }
 
 /// The Execution and the sub-Installations are made as the blueprint says; what it does not say any more goes.
-fn init(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
-    report.status.observed_generation = observed.me.meta().generation;
-    if let Some(refusal) = observed.refusals.first() {
+fn init(facts: &Facts<'_>, mut report: Told<'_>) -> Plan<InstallationStatus> {
+    report.status.observed_generation = facts.cx.object.meta().generation;
+    if let Some(refusal) = facts.cx.refusals.first() {
         let reason = match refusal.failure.reason.as_str() {
             "OwnershipMismatch" => Reason::OwnershipMismatch,
             "Forbidden" if refusal.failure.is_quota() => Reason::QuotaExceeded,
@@ -212,38 +203,38 @@ fn init(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
         };
         return report.fails("Init", reason, refusal.failure.to_string());
     }
-    if let Some(problem) = by_itself::bad_schedule(observed) {
+    if let Some(problem) = by_itself::bad_schedule(facts) {
         return report.fails("Init", Reason::ValidationFailed, problem);
     }
-    if let Some(circle) = &observed.beside.circle {
+    if let Some(circle) = &facts.beside.circle {
         let message = format!("the imports go in a circle: {circle}");
         return report.fails("Init", Reason::DependencyCycle, message);
     }
-    if !observed.beside.at_work.is_empty() {
+    if !facts.beside.at_work.is_empty() {
         // They export what is imported here: their job comes first.
         return Plan::rest();
     }
-    let wanted = match making::render(observed) {
+    let wanted = match making::render(facts) {
         Ok(wanted) => wanted,
         Err((reason, mut message)) => {
-            if reason == Reason::ImportMissing && !observed.beside.owing.is_empty() {
-                let owing: Vec<&str> = observed.beside.owing.iter().map(String::as_str).collect();
+            if reason == Reason::ImportMissing && !facts.beside.owing.is_empty() {
+                let owing: Vec<&str> = facts.beside.owing.iter().map(String::as_str).collect();
                 message.push_str(&format!("; exported by {}, not yet with success", listed(&owing)));
             }
             return report.fails("Init", reason, message);
         }
     };
-    let making::Making { steps, leaving } = wanted.making(observed);
+    let making::Making { steps, leaving } = wanted.making(facts);
     if !steps.is_empty() {
         // What is made may turn out to be there already, and not as it should be: the next look sees.
         return Plan { steps, ..Plan::rest() };
     }
     if !leaving.is_empty() {
-        return clean_up(observed, report, &leaving);
+        return clean_up(facts, report, &leaving);
     }
-    report.status.execution_ref = Some(NamedRef { name: observed.me.name().to_owned(), namespace: None });
+    report.status.execution_ref = Some(NamedRef { name: facts.cx.object.name().to_owned(), namespace: None });
     report.status.installation_refs = wanted.refs();
-    let note = warns(observed, &mut report, &wanted.ignored);
+    let note = warns(facts, &mut report, &wanted.ignored);
     let mut plan =
         report.moves(InstallationPhase::ObjectsCreated, Reason::Progressing, "the blueprint is rendered");
     plan.notes.extend(note);
@@ -251,7 +242,7 @@ fn init(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
 }
 
 /// Says which keys nobody reads.
-fn warns(observed: &Observed, report: &mut Told<'_>, ignored: &[String]) -> Option<Note> {
+fn warns(facts: &Facts<'_>, report: &mut Told<'_>, ignored: &[String]) -> Option<Note> {
     let conditions = &mut report.status.conditions;
     if ignored.is_empty() {
         condition::remove(conditions, conditions::KEYS_IGNORED);
@@ -259,19 +250,19 @@ fn warns(observed: &Observed, report: &mut Told<'_>, ignored: &[String]) -> Opti
     }
     let message = ignored.join("; ");
     let new = NewCondition::yes(conditions::KEYS_IGNORED, Reason::KeysIgnored, &message);
-    condition::set(conditions, new, observed.me.meta().generation, report.now);
+    condition::set(conditions, new, facts.cx.object.meta().generation, report.now);
     Some(Note::warning(Reason::KeysIgnored, message).once(report.job.clone()))
 }
 
 /// Takes down what is not wanted any more, or in the way of what is to be made anew.
-fn clean_up(observed: &Observed, report: Told<'_>, leaving: &[&Member]) -> Plan<InstallationStatus> {
+fn clean_up(facts: &Facts<'_>, report: Told<'_>, leaving: &[&Member]) -> Plan<InstallationStatus> {
     if report.status.phase == Some(InstallationPhase::Init) {
         let message = format!("{} of its objects have to go first", leaving.len());
         return report.moves(InstallationPhase::CleanupOrphaned, Reason::Progressing, message);
     }
     let side = Side::leaving(leaving.iter().copied(), &report.job);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
-        Next::Trigger(those) | Next::Stuck(those) => trigger(observed, &report, &side, &those),
+        Next::Trigger(those) | Next::Stuck(those) => trigger(facts, &report, &side, &those),
         Next::Failed(those) => {
             let (_, message) = side.told(&those);
             report.fails("CleanupOrphaned", Reason::OrphanDeleteFailed, message)
@@ -281,27 +272,27 @@ fn clean_up(observed: &Observed, report: Told<'_>, leaving: &[&Member]) -> Plan<
 }
 
 /// Hands the job's ID to those that wait for nobody; the next phase sees to the rest.
-fn hand_over(observed: &Observed, report: Told<'_>, direction: Direction) -> Plan<InstallationStatus> {
+fn hand_over(facts: &Facts<'_>, report: Told<'_>, direction: Direction) -> Plan<InstallationStatus> {
     let (side, then) = match direction {
         Direction::Build => (
-            Side::building(observed, &report.status.installation_refs, &report.job),
+            Side::building(facts, &report.status.installation_refs, &report.job),
             InstallationPhase::Progressing,
         ),
         Direction::TakeDown => {
-            (Side::leaving(observed.family.members(), &report.job), InstallationPhase::Deleting)
+            (Side::leaving(facts.family.members(), &report.job), InstallationPhase::Deleting)
         }
     };
     match graph::next(&side.graph, direction, &side.standing) {
-        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Trigger(those) => trigger(facts, &report, &side, &those),
         Next::Done | Next::Wait | Next::Failed(_) | Next::Stuck(_) => {
             report.moves(then, Reason::JobStarted, "the first have the job")
         }
     }
 }
 
-fn progress(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+fn progress(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
     let refs = report.status.installation_refs.clone();
-    let side = Side::building(observed, &refs, &report.job);
+    let side = Side::building(facts, &refs, &report.job);
     match graph::next(&side.graph, Direction::Build, &side.standing) {
         Next::Done => {
             let message = match refs.len() {
@@ -311,11 +302,11 @@ fn progress(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
             report.moves(InstallationPhase::Completing, Reason::Completed, message)
         }
         Next::Wait => Plan::rest(),
-        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Trigger(those) => trigger(facts, &report, &side, &those),
         Next::Failed(those) => {
             let (reason, message) = side.told(&those);
             let mut plan = report.fails("Progressing", reason, message);
-            plan.steps.extend(side.missing(observed, &refs));
+            plan.steps.extend(side.missing(facts, &refs));
             plan
         }
         Next::Stuck(those) => {
@@ -327,7 +318,7 @@ fn progress(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
 
 /// Hands the job's ID to members whose turn has come.
 fn trigger(
-    observed: &Observed,
+    facts: &Facts<'_>,
     report: &Told<'_>,
     side: &Side<'_>,
     those: &[usize],
@@ -336,7 +327,7 @@ fn trigger(
     // Another replica may have ended this job: what seemed free then must not start now. An Execution alone is the
     // first thing that a job starts.
     if side.standing.len() > 1 {
-        plan.steps.push(Step::confirm_unchanged(&observed.me));
+        plan.steps.push(Step::confirm_unchanged(facts.cx.object));
     }
     let members = those.iter().filter_map(|at| side.get(*at));
     plan.steps.extend(members.map(|member| give_job(&member.object, &report.job)));
@@ -344,16 +335,16 @@ fn trigger(
 }
 
 /// What was exported becomes objects that others may import.
-fn complete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
-    if let Some(refusal) = observed.refusals.first() {
+fn complete(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
+    if let Some(refusal) = facts.cx.refusals.first() {
         return report.fails("Completing", Reason::OwnershipMismatch, refusal.failure.to_string());
     }
-    let steps = match exports::steps(observed) {
+    let steps = match exports::steps(facts) {
         Ok(steps) => steps,
         Err((reason, message)) => {
             let mut plan = report.fails("Completing", reason, message);
             // A cache that has not seen it yet is no proof that it is missing.
-            plan.steps.extend(observed.exported.absent.clone().map(Step::confirm_gone));
+            plan.steps.extend(facts.exported.absent.clone().map(Step::confirm_gone));
             return plan;
         }
     };
@@ -365,34 +356,34 @@ fn complete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
     report.moves(InstallationPhase::Succeeded, Reason::JobFinished, "the job succeeded")
 }
 
-fn init_delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
-    if !observed.importers.is_empty() {
-        return held_by_importers(observed, report);
+fn init_delete(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
+    if !facts.importers.is_empty() {
+        return held_by_importers(facts, report);
     }
     let only_objects = annotations::DELETE_WITHOUT_UNINSTALL;
-    let wish = observed.me.annotation(only_objects);
+    let wish = facts.cx.object.annotation(only_objects);
     let unaware = |member: &&Member| wish.is_some() && member.object.annotation(only_objects) != wish;
     let tell = |member: &Member| {
         patch(&member.object, json!({"metadata": {"annotations": {only_objects: wish}}}), Part::Main)
     };
-    let steps: Vec<Step> = observed.family.members().filter(unaware).map(tell).collect();
+    let steps: Vec<Step> = facts.family.members().filter(unaware).map(tell).collect();
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
     }
-    let staying = observed.family.members().filter(|member| !member.object.is_deleting());
+    let staying = facts.family.members().filter(|member| !member.object.is_deleting());
     let steps: Vec<Step> = staying.map(remove).collect();
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
     }
-    let message = format!("{} objects are to be taken down", observed.family.members().count());
+    let message = format!("{} objects are to be taken down", facts.family.members().count());
     report.moves(InstallationPhase::TriggerDelete, Reason::Deleting, message)
 }
 
 /// Refused, visibly, while somebody imports what is exported here. It goes on by itself when they are gone: a namespace
 /// that is deleted as a whole asks nobody to try again (I5).
-fn held_by_importers(observed: &Observed, mut report: Told<'_>) -> Plan<InstallationStatus> {
+fn held_by_importers(facts: &Facts<'_>, mut report: Told<'_>) -> Plan<InstallationStatus> {
     let plan = Plan::rest();
-    let staying = observed.importers.iter().filter(|importer| !importer.is_deleting);
+    let staying = facts.importers.iter().filter(|importer| !importer.is_deleting);
     let staying: Vec<&str> = staying.map(|importer| importer.key.name.as_str()).collect();
     if staying.is_empty() {
         return plan;
@@ -400,25 +391,25 @@ fn held_by_importers(observed: &Observed, mut report: Told<'_>) -> Plan<Installa
     let message = format!("not deleted while {} import what it exports", listed(&staying));
     let note = Note::warning(Reason::SiblingImports, &message).once(report.job.clone());
     let condition = NewCondition::unknown(conditions::SUCCEEDED, Reason::SiblingImports, &message);
-    condition::set(&mut report.status.conditions, condition, observed.me.meta().generation, report.now);
+    condition::set(&mut report.status.conditions, condition, facts.cx.object.meta().generation, report.now);
     let said = report.status.last_error.take().filter(|error| error.message == message);
     report.status.last_error =
         said.or_else(|| Some(job::error("InitDelete", Reason::SiblingImports, &message, None, report.now)));
     plan.status(report.status).note(note)
 }
 
-fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+fn delete(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
     // Made by a replica that lags: it goes like the others.
-    let late = observed.family.members().filter(|member| !member.object.is_deleting());
+    let late = facts.family.members().filter(|member| !member.object.is_deleting());
     let steps: Vec<Step> = late.map(remove).collect();
     if !steps.is_empty() {
         return Plan { steps, ..Plan::rest() };
     }
-    let side = Side::leaving(observed.family.members(), &report.job);
+    let side = Side::leaving(facts.family.members(), &report.job);
     match graph::next(&side.graph, Direction::TakeDown, &side.standing) {
-        Next::Done => gone(observed),
+        Next::Done => gone(facts),
         Next::Wait => Plan::rest(),
-        Next::Trigger(those) => trigger(observed, &report, &side, &those),
+        Next::Trigger(those) => trigger(facts, &report, &side, &those),
         Next::Failed(those) => {
             let (reason, message) = side.told(&those);
             let reason = if reason == Reason::Interrupted { reason } else { Reason::DeleteFailed };
@@ -429,23 +420,23 @@ fn delete(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
             let message =
                 format!("{} import from each other in a circle: they go all at once", side.names(&those));
             let note = Note::warning(Reason::Stuck, message).once(report.job.clone());
-            trigger(observed, &report, &side, &those).note(note)
+            trigger(facts, &report, &side, &those).note(note)
         }
     }
 }
 
 /// Nothing is left, as far as one can see; the server is asked whether that is so.
-fn gone(observed: &Observed) -> Plan<InstallationStatus> {
-    let execution = Reference { kind: execution::KIND, key: observed.me.key(), uid: String::new() };
+fn gone(facts: &Facts<'_>) -> Plan<InstallationStatus> {
+    let execution = Reference { kind: execution::KIND, key: facts.cx.object.key(), uid: String::new() };
     Plan::step(Step::confirm_gone(execution))
         .then(Step::Confirm(Precondition::NoneLabelled {
             kind: KIND,
-            namespace: observed.me.namespace().map(str::to_owned),
+            namespace: facts.cx.object.namespace().map(str::to_owned),
             label: labels::ENCOMPASSED_BY,
-            value: names::label_value(observed.me.name()),
+            value: names::label_value(facts.cx.object.name()),
         }))
         .then(Step::remove_finalizer(FINALIZER))
-        .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", observed.me.key())))
+        .note(Note::normal(Reason::Uninstalled, format!("Installation {} is gone", facts.cx.object.key())))
 }
 
 /// For people: which other roots this one waits for.
@@ -471,9 +462,9 @@ pub(super) fn waits_for_roots(view: &dyn View, me: &Object) -> Vec<String> {
 }
 
 /// An interrupted job is interrupted where it runs; when nothing of it runs any more, it is over.
-fn interrupt(observed: &Observed, report: Told<'_>) -> Plan<InstallationStatus> {
+fn interrupt(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
     let running: Vec<&Member> =
-        observed.family.members().filter(|member| member.jobs().running() == Some(&report.job)).collect();
+        facts.family.members().filter(|member| member.jobs().running() == Some(&report.job)).collect();
     if running.is_empty() {
         let message = "the job was interrupted; what had not finished was given up";
         return report.fails("Interrupt", Reason::Interrupted, message);

@@ -3,14 +3,14 @@
 //! As in Landscaper: `phase` is where a job ends, `initialPhase` where it stays unless somebody moves it, `providerStatus`
 //! and `export` are passed on. Ours: `delay` before it ends, `failTimes` tries that fail first, `failOnDelete`, `hang`.
 
-use jiff::Timestamp;
-use pawl_api::deploy::{DeployItemPhase, DeployItemStatus};
+use pawl_api::deploy::{DeployItem, DeployItemPhase, DeployItemStatus};
 use pawl_api::meta::{Duration, Reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::deploy_item::{Come, Observed, Work};
+use super::deploy_item::{Come, Work};
 use super::item_job::Flow;
+use crate::view::Context;
 
 /// Where the tries are counted, over all jobs.
 const TRIES: &str = "tries";
@@ -28,8 +28,8 @@ struct Config {
     hang: bool,
 }
 
-pub(super) fn work(observed: &Observed, flow: Flow, status: &DeployItemStatus, now: Timestamp) -> Work {
-    let config = match Config::deserialize(Value::Object(observed.item.spec.config.clone())) {
+pub(super) fn work(cx: &Context<'_, DeployItem>, flow: Flow, status: &DeployItemStatus) -> Work {
+    let config = match Config::deserialize(Value::Object(cx.typed.spec.config.clone())) {
         Ok(config) => config,
         // There is nothing to take down that a broken configuration could hide.
         Err(_) if flow == Flow::Remove => return Work::come(Come::Done("it was never deployed".to_owned())),
@@ -41,8 +41,8 @@ pub(super) fn work(observed: &Observed, flow: Flow, status: &DeployItemStatus, n
     if config.hang {
         return Work::default();
     }
-    let since = status.last_reconcile_time.as_ref().map_or(now, |time| time.0);
-    let due = config.delay.and_then(|delay| since.checked_add(delay.get()).ok()).filter(|due| *due > now);
+    let since = status.last_reconcile_time.as_ref().map_or(cx.now, |time| time.0);
+    let due = config.delay.and_then(|delay| since.checked_add(delay.get()).ok()).filter(|due| *due > cx.now);
     if due.is_some() {
         return Work { wake: due, ..Work::default() };
     }

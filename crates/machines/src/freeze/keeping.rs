@@ -1,8 +1,5 @@
 //! Does a Freeze hold now, until when, and when next? Its status says so, for people; units look at the times themselves.
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::{NewCondition, Reason, condition};
 use pawl_api::pawl::freeze::KIND;
@@ -10,9 +7,8 @@ use pawl_api::pawl::{Freeze, FreezeStatus};
 
 use super::when::{Moment, When};
 use crate::machine::{Depth, Description, Machine, Primary, Write};
-use crate::object::Object;
 use crate::plan::{Note, Plan};
-use crate::view::Input;
+use crate::view::Context;
 
 /// The condition that says whether the schedule can be read.
 const VALID: &str = "Valid";
@@ -21,16 +17,8 @@ const VALID: &str = "Valid";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Freezes;
 
-/// A Freeze.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    freeze: Arc<Freeze>,
-}
-
 impl Machine for Freezes {
     type Kind = Freeze;
-    type Observed = Observed;
     type Status = FreezeStatus;
 
     fn description(&self) -> Description {
@@ -45,18 +33,16 @@ impl Machine for Freezes {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, freeze: &Arc<Freeze>) -> Observed {
-        Observed { me: Arc::clone(input.me), freeze: Arc::clone(freeze) }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<FreezeStatus> {
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, Freeze>) -> Plan<FreezeStatus> {
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let mut status = observed.freeze.status.clone().unwrap_or_default();
-        let generation = observed.me.meta().generation;
-        let (moment, valid) = match When::of(&observed.freeze.spec) {
-            Ok(when) => (when.at(now), NewCondition::yes(VALID, Reason::Valid, "its times are understood")),
+        let mut status = cx.typed.status.clone().unwrap_or_default();
+        let generation = cx.object.meta().generation;
+        let (moment, valid) = match When::of(&cx.typed.spec) {
+            Ok(when) => {
+                (when.at(cx.now), NewCondition::yes(VALID, Reason::Valid, "its times are understood"))
+            }
             Err(problem) => {
                 let message = format!("{problem}; it holds until it is mended");
                 (
@@ -70,11 +56,11 @@ impl Machine for Freezes {
         status.active = Some(moment.active.is_some());
         status.active_until = moment.active.flatten().map(Time);
         status.next_start = moment.next_start.map(Time);
-        condition::set(&mut status.conditions, valid, generation, now);
+        condition::set(&mut status.conditions, valid, generation, cx.now);
         let edge = moment.active.flatten().or(moment.next_start);
         let mut plan = Plan::rest();
         if was != status.active && (was.is_some() || status.active == Some(true)) {
-            plan = plan.note(note(observed, moment, now));
+            plan = plan.note(note(cx, moment));
         }
         let plan = plan.status(status);
         match edge {
@@ -84,15 +70,15 @@ impl Machine for Freezes {
     }
 }
 
-fn note(observed: &Observed, moment: Moment, now: Timestamp) -> Note {
-    let reason = &observed.freeze.spec.reason;
+fn note(cx: &Context<'_, Freeze>, moment: Moment) -> Note {
+    let reason = &cx.typed.spec.reason;
     let note = match moment.active {
         Some(Some(until)) => Note::normal(Reason::Frozen, format!("holds until {until:.0}: {reason}")),
         Some(None) => Note::normal(Reason::Frozen, format!("holds: {reason}")),
         None => Note::normal(Reason::NotFrozen, format!("holds no longer: {reason}")),
     };
     // Each edge is told, also those of a schedule that read alike.
-    note.once(now.as_second().to_string())
+    note.once(cx.now.as_second().to_string())
 }
 
 #[cfg(test)]

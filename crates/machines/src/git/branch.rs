@@ -34,12 +34,11 @@ use super::github::Account;
 use super::trust::{self, Trust};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
-use crate::external::Answers;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Plan, Refusal, Step};
-use crate::view::{Input, Served, View};
+use crate::plan::{Note, Plan, Step};
+use crate::view::{Context, Served, View};
 
 /// How long a deleted Branch tries to tell GitHub that its check is over (I5): a few retries of one call.
 const FAREWELL_LIMIT: Duration = Duration::from_mins(2);
@@ -53,9 +52,8 @@ pub struct Branches;
 
 /// A Branch and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    branch: Arc<Branch>,
+struct Facts<'a> {
+    cx: &'a Context<'a, Branch>,
     home: Home,
     /// The Workflows it owns, by name.
     units: Vec<Unit>,
@@ -64,8 +62,6 @@ pub struct Observed {
     siblings: Vec<BranchResult>,
     /// Older commits whose check this Branch still sees to, and which another Branch is at.
     elsewhere: BTreeSet<String>,
-    refusals: Vec<Refusal>,
-    answers: Arc<Answers>,
 }
 
 /// The Repository, as it was found.
@@ -108,18 +104,16 @@ enum Stage {
 
 /// What is known once the Repository is.
 struct Known<'a> {
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     repository: &'a Repository,
     repository_uid: &'a str,
     account: &'a Result<Arc<Account>, NoAccount>,
     is_default: bool,
     trust: Trust,
-    now: Timestamp,
 }
 
 impl Machine for Branches {
     type Kind = Branch;
-    type Observed = Observed;
     type Status = BranchStatus;
 
     fn description(&self) -> Description {
@@ -151,39 +145,40 @@ impl Machine for Branches {
         Some(audit::git::branch(tell, branch))
     }
 
-    fn observe(&self, input: &Input<'_>, branch: &Arc<Branch>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
+    fn reconcile(&self, cx: &Context<'_, Branch>) -> Plan<BranchStatus> {
+        let facts = self.facts(cx);
+        // One that a person made, of no Repository, is left to that person.
+        if matches!(facts.home, Home::Missing(None)) && !facts.cx.object.is_deleting() {
+            return Plan::rest();
+        }
+        match lifecycle::of(facts.cx.object, finalizers::BRANCH) {
+            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::BRANCH)),
+            Lifecycle::Run => run(&facts),
+            Lifecycle::CleanUp => clean_up(&facts),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl Branches {
+    fn facts<'a>(&self, cx: &'a Context<'a, Branch>) -> Facts<'a> {
+        let branch = cx.typed;
+        let (view, me) = (cx.view, cx.object);
         let units = view.owned(&workflow::KIND, me.uid());
         let units = units.into_iter().map(|object| Unit { workflow: object.parse().ok(), object });
         let older = branch.status.iter().flat_map(|status| &status.checks).map(|check| &check.sha);
         let elsewhere = older
-            .filter(|sha| **sha != branch.spec.sha && !others_at(view, &me, sha).is_empty())
+            .filter(|sha| **sha != branch.spec.sha && !others_at(view, me, sha).is_empty())
             .cloned()
             .collect();
-        let siblings = others_at(view, &me, &branch.spec.sha);
-        Observed {
-            home: home(view, &me),
+        let siblings = others_at(view, me, &branch.spec.sha);
+        Facts {
+            home: home(view, me),
             units: units.collect(),
-            templates: templates(view, &me),
+            templates: templates(view, me),
             siblings: siblings.iter().filter_map(|object| result_of(object)).collect(),
             elsewhere,
-            refusals: input.refusals.to_vec(),
-            answers: Arc::clone(input.answers),
-            branch: Arc::clone(branch),
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
-        // One that a person made, of no Repository, is left to that person.
-        if matches!(observed.home, Home::Missing(None)) && !observed.me.is_deleting() {
-            return Plan::rest();
-        }
-        match lifecycle::of(&observed.me, finalizers::BRANCH) {
-            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::BRANCH)),
-            Lifecycle::Run => run(observed, now),
-            Lifecycle::CleanUp => clean_up(observed, now),
-            Lifecycle::Nothing => Plan::rest(),
+            cx,
         }
     }
 }
@@ -201,17 +196,17 @@ pub fn left_alone(sha: &str, pull_request: Option<i64>) -> String {
     format!("{}:{LEFT_ALONE}", evaluation_key(sha, pull_request))
 }
 
-impl Observed {
+impl Facts<'_> {
     fn spec(&self) -> &BranchSpec {
-        &self.branch.spec
+        &self.cx.typed.spec
     }
 
     fn status(&self) -> BranchStatus {
-        self.branch.status.clone().unwrap_or_default()
+        self.cx.typed.status.clone().unwrap_or_default()
     }
 
-    fn condition(&self, status: &mut BranchStatus, new: NewCondition, now: Timestamp) {
-        condition::set(&mut status.conditions, new, self.me.meta().generation, now);
+    fn condition(&self, status: &mut BranchStatus, new: NewCondition) {
+        condition::set(&mut status.conditions, new, self.cx.object.meta().generation, self.cx.now);
     }
 
     /// The Workflows of the commit it is at that are not on their way out.
@@ -222,29 +217,28 @@ impl Observed {
         })
     }
 
-    fn known(&self, now: Timestamp) -> Option<Known<'_>> {
+    fn known(&self) -> Option<Known<'_>> {
         let Home::There { object, repository, account } = &self.home else { return None };
-        let ok_to_test = self.me.annotation(annotations::OK_TO_TEST);
+        let ok_to_test = self.cx.object.annotation(annotations::OK_TO_TEST);
         Some(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),
             trust: trust::of(&repository.spec, self.spec(), ok_to_test),
             repository_uid: object.uid(),
-            observed: self,
+            facts: self,
             repository,
             account,
-            now,
         })
     }
 }
 
 impl Known<'_> {
     fn spec(&self) -> &BranchSpec {
-        self.observed.spec()
+        self.facts.spec()
     }
 
     /// How far the commit has come, with its pull request and as it is trusted now.
     fn stage(&self) -> Stage {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let last_sha = me.annotation(annotations::LAST_SHA);
         let Some(done) = me.annotation(annotations::LAST_EVALUATION) else {
             // Where only the seed's annotation is, somebody else evaluated it, without a pull request.
@@ -258,7 +252,7 @@ impl Known<'_> {
             && last_sha == Some(sha)
             // A pull request that closes changes nothing; one that opens does.
             && self.spec().pull_request().is_none_or(|open| number == Some(open));
-        let is_written = self.observed.status().evaluated_sha.as_deref() == Some(sha);
+        let is_written = self.facts.status().evaluated_sha.as_deref() == Some(sha);
         match why {
             _ if !is_same => Stage::New,
             Some(LEFT_ALONE) => Stage::LeftAlone,
@@ -280,18 +274,17 @@ impl Known<'_> {
     }
 }
 
-fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
-    let known = match (&observed.home, observed.known(now)) {
+fn run(facts: &Facts<'_>) -> Plan<BranchStatus> {
+    let known = match (&facts.home, facts.known()) {
         (Home::Missing(gone), _) => {
-            return gone.as_ref().map_or_else(Plan::rest, |gone| without_repository(observed, gone));
+            return gone.as_ref().map_or_else(Plan::rest, |gone| without_repository(facts, gone));
         }
         (Home::Malformed(problem), _) => {
-            let mut status = observed.status();
+            let mut status = facts.status();
             let message = format!("the Repository cannot be read: {problem}");
-            observed.condition(
+            facts.condition(
                 &mut status,
                 NewCondition::no(pawl_api::git::branch::WORKFLOW_READY, Reason::Invalid, message),
-                now,
             );
             return Plan::rest().status(status);
         }
@@ -300,23 +293,23 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
     };
     match known.stage() {
         Stage::New => evaluate::evaluate(&known),
-        Stage::LeftAlone => superseded(observed),
+        Stage::LeftAlone => superseded(facts),
         Stage::Evaluated => settle(&known),
     }
 }
 
 /// The seed's rule: a Branch without its Repository has no purpose. A cache is no proof that there is none.
-fn without_repository(observed: &Observed, gone: &Reference) -> Plan<BranchStatus> {
+fn without_repository(facts: &Facts<'_>, gone: &Reference) -> Plan<BranchStatus> {
     Plan::step(Step::confirm_gone(gone.clone()))
-        .then(delete_me(&observed.me))
+        .then(delete_me(facts.cx.object))
         .note(Note::warning(Reason::RepositoryNotFound, "Repository not found for branch; deleting branch"))
 }
 
 /// The commit was evaluated: follow its Workflows, and do what people ask for.
 fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
-    let observed = known.observed;
-    let mut plan = superseded(observed);
-    let mut status = observed.status();
+    let facts = known.facts;
+    let mut plan = superseded(facts);
+    let mut status = facts.status();
     let before = status.clone();
     if attempts::requested(known, &mut status, &mut plan) {
         // What was made or stopped is seen in the next look.
@@ -331,9 +324,9 @@ fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
     aggregate::note_result(known, &mut status);
     plan.asks = aggregate::report(known, &mut status, &mut plan.notes);
     let is_over = status.result.as_ref().is_some_and(|result| result.state.is_over());
-    if is_over && !over_before && !known.is_default && observed.current().next().is_some() {
+    if is_over && !over_before && !known.is_default && facts.current().next().is_some() {
         let note = Note::normal(Reason::AllWorkflowsCompleted, "All workflows completed; keeping Branch");
-        plan.notes.push(note.once(attempts_key(observed)));
+        plan.notes.push(note.once(attempts_key(facts)));
     }
     let is_told = aggregate::is_told(&status, &known.spec().sha);
     let is_quiet = status == before && plan.steps.is_empty() && plan.asks.is_empty();
@@ -345,28 +338,28 @@ fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
 
 /// A default-branch commit is done with; a Repository that keeps some sees to the rest itself.
 fn end_of_commit(known: &Known<'_>, plan: Plan<BranchStatus>) -> Plan<BranchStatus> {
-    let observed = known.observed;
-    let worked = observed.current().next().is_some();
+    let facts = known.facts;
+    let worked = facts.current().next().is_some();
     if worked && known.repository.spec.history_limit > 0 {
         return plan;
     }
     if !known.may_go() {
         return plan;
     }
-    plan.then(delete_me(&observed.me))
+    plan.then(delete_me(facts.cx.object))
         .note(Note::normal(Reason::BranchDeleted, "Deleted Branch after all workflows completed"))
 }
 
 /// Workflows of commits that the ref has left: stopped at once, or kept until they are done and GitHub knows it where
 /// their template says so.
-fn superseded(observed: &Observed) -> Plan<BranchStatus> {
+fn superseded(facts: &Facts<'_>) -> Plan<BranchStatus> {
     let mut plan = Plan::rest();
-    for unit in observed.units.iter().filter(|unit| !unit.object.is_deleting()) {
+    for unit in facts.units.iter().filter(|unit| !unit.object.is_deleting()) {
         let leave = match &unit.workflow {
             None => true,
-            Some(workflow) if workflow.spec.sha == observed.spec().sha => false,
-            Some(workflow) if may_finish(observed, workflow) => {
-                is_over(workflow) && !aggregate::is_awaited(observed, &workflow.spec.sha)
+            Some(workflow) if workflow.spec.sha == facts.spec().sha => false,
+            Some(workflow) if may_finish(facts, workflow) => {
+                is_over(workflow) && !aggregate::is_awaited(facts, &workflow.spec.sha)
             }
             Some(_) => true,
         };
@@ -376,22 +369,22 @@ fn superseded(observed: &Observed) -> Plan<BranchStatus> {
     }
     if !plan.steps.is_empty() {
         let message = "Deleted existing workflows for branch due to SHA change";
-        plan.notes.push(Note::normal(Reason::WorkflowsDeleted, message).once(&observed.spec().sha));
+        plan.notes.push(Note::normal(Reason::WorkflowsDeleted, message).once(&facts.spec().sha));
     }
     plan
 }
 
-fn may_finish(observed: &Observed, workflow: &Workflow) -> bool {
-    let template = observed.templates.all.get(&workflow.spec.template);
+fn may_finish(facts: &Facts<'_>, workflow: &Workflow) -> bool {
+    let template = facts.templates.all.get(&workflow.spec.template);
     template.is_some_and(|(_, template)| template.spec.supersede == Supersede::Finish)
 }
 
 /// The Workflows first, then the check, then the finalizer; whatever is gone already holds up nothing (I5).
-fn clean_up(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
+fn clean_up(facts: &Facts<'_>) -> Plan<BranchStatus> {
     let release = || Step::remove_finalizer(finalizers::BRANCH);
-    if !observed.units.is_empty() {
+    if !facts.units.is_empty() {
         let mut plan = Plan::rest();
-        for Unit { object, .. } in &observed.units {
+        for Unit { object, .. } in &facts.units {
             if !object.is_deleting() {
                 plan.steps.push(delete(object));
             }
@@ -402,12 +395,12 @@ fn clean_up(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
         }
         return plan;
     }
-    let since = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let since = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(facts.cx.now, |time| time.0);
     let limit = since.checked_add(FAREWELL_LIMIT).unwrap_or(Timestamp::MAX);
-    match aggregate::farewell(observed, now) {
+    match aggregate::farewell(facts) {
         aggregate::Farewell::Done => Plan::step(release()),
         aggregate::Farewell::Ask(calls) => Plan { asks: calls, ..Plan::rest() },
-        aggregate::Farewell::Unheard(_) if now < limit => Plan::rest().wake_at(limit),
+        aggregate::Farewell::Unheard(_) if facts.cx.now < limit => Plan::rest().wake_at(limit),
         aggregate::Farewell::Unheard(why) | aggregate::Farewell::Lost(why) => {
             let message = format!("the check of this Branch could not be concluded: {why}");
             Plan::step(release()).note(Note::warning(Reason::CleanupIncomplete, message))
@@ -429,9 +422,9 @@ fn delete_me(me: &Object) -> Step {
 }
 
 /// Tells one completion of a commit from the next, after a re-run.
-fn attempts_key(observed: &Observed) -> String {
-    let attempts: i64 = observed.current().map(|(_, workflow)| i64::from(workflow.spec.attempt)).sum();
-    format!("{}/{attempts}", observed.spec().sha)
+fn attempts_key(facts: &Facts<'_>) -> String {
+    let attempts: i64 = facts.current().map(|(_, workflow)| i64::from(workflow.spec.attempt)).sum();
+    format!("{}/{attempts}", facts.spec().sha)
 }
 
 fn home(view: &dyn View, me: &Object) -> Home {

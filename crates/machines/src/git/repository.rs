@@ -15,7 +15,6 @@ mod sync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::git::repository::{
     AGGREGATE_CHECK, AggregateCheck, GITHUB_API, GITHUB_REACHABLE, KIND, MAX_AGGREGATE_CHECKS, READY,
 };
@@ -27,12 +26,11 @@ use super::account::{self, NoAccount};
 use super::github::{Account, Ask, Call};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
-use crate::external::Answers;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Note, Plan, Refusal, Step};
-use crate::view::{Input, View};
+use crate::plan::{Note, Plan, Step};
+use crate::view::{Context, View};
 use schedule::Due;
 
 /// Follows repositories.
@@ -41,9 +39,8 @@ pub struct Repositories;
 
 /// A Repository and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    repository: Arc<Repository>,
+struct Facts<'a> {
+    cx: &'a Context<'a, Repository>,
     account: Result<Arc<Account>, NoAccount>,
     /// The Branches it owns, by name.
     branches: BTreeMap<String, Followed>,
@@ -53,8 +50,6 @@ pub struct Observed {
     elder_here: Option<String>,
     /// One anywhere, whose checks are called as ours would be.
     elder_anywhere: bool,
-    refusals: Vec<Refusal>,
-    answers: Arc<Answers>,
 }
 
 #[derive(Debug)]
@@ -66,7 +61,6 @@ struct Followed {
 
 impl Machine for Repositories {
     type Kind = Repository;
-    type Observed = Observed;
     type Status = RepositoryStatus;
 
     fn description(&self) -> Description {
@@ -94,59 +88,64 @@ impl Machine for Repositories {
         Some(audit::git::repository(tell, repository))
     }
 
-    fn observe(&self, input: &Input<'_>, repository: &Arc<Repository>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
+    fn reconcile(&self, cx: &Context<'_, Repository>) -> Plan<RepositoryStatus> {
+        let facts = self.facts(cx);
+        match lifecycle::of(facts.cx.object, finalizers::REPOSITORY) {
+            Lifecycle::Add => Plan::step(introduce(&facts)),
+            Lifecycle::Run => run(&facts),
+            Lifecycle::CleanUp => clean_up(&facts),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl Repositories {
+    fn facts<'a>(&self, cx: &'a Context<'a, Repository>) -> Facts<'a> {
+        let repository = cx.typed;
+        let (view, me) = (cx.view, cx.object);
         let owned = view.owned(&branch::KIND, me.uid());
         let branches = owned.into_iter().map(|object| {
             (object.name().to_owned(), Followed { typed: object.parse::<Branch>().ok(), object })
         });
-        let account = account::of(view, &me);
+        let account = account::of(view, me);
         let heard_refs = account
             .as_ref()
-            .is_ok_and(|account| input.answers.get(&Call::new(account, Ask::Branches)).is_some());
+            .is_ok_and(|account| cx.answers.get(&Call::new(account, Ask::Branches)).is_some());
         let beside = if heard_refs { view.list(&branch::KIND, me.namespace()) } else { vec![] };
         let is_ours = |object: &Object| object.controller().is_some_and(|owner| owner.uid == me.uid());
         let foreign =
             beside.iter().filter(|object| !is_ours(object)).map(|object| object.name().to_owned()).collect();
-        let elders = elders(view, &me, &repository.spec);
+        let elders = elders(view, me, &repository.spec);
         let elder_here = elders.iter().find(|elder| elder.namespace() == me.namespace());
-        Observed {
+        Facts {
             elder_here: elder_here.map(|elder| elder.name().to_owned()),
             elder_anywhere: !elders.is_empty(),
             account,
             branches: branches.collect(),
             foreign,
-            refusals: input.refusals.to_vec(),
-            answers: Arc::clone(input.answers),
-            repository: Arc::clone(repository),
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<RepositoryStatus> {
-        match lifecycle::of(&observed.me, finalizers::REPOSITORY) {
-            Lifecycle::Add => Plan::step(introduce(observed)),
-            Lifecycle::Run => run(observed, now),
-            Lifecycle::CleanUp => clean_up(observed),
-            Lifecycle::Nothing => Plan::rest(),
+            cx,
         }
     }
 }
 
 /// What is known of the Repository, to be changed and written.
 struct Report<'a> {
-    observed: &'a Observed,
-    now: Timestamp,
+    facts: &'a Facts<'a>,
     status: RepositoryStatus,
 }
 
 impl<'a> Report<'a> {
-    fn of(observed: &'a Observed, now: Timestamp) -> Self {
-        Self { observed, now, status: observed.status() }
+    fn of(facts: &'a Facts<'a>) -> Self {
+        Self { facts, status: facts.status() }
     }
 
     fn condition(&mut self, new: NewCondition) {
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        condition::set(
+            &mut self.status.conditions,
+            new,
+            self.facts.cx.object.meta().generation,
+            self.facts.cx.now,
+        );
     }
 
     /// Says that nothing is followed for now, and why; told to people when that is news.
@@ -155,19 +154,19 @@ impl<'a> Report<'a> {
         let is_news =
             before.is_none_or(|before| before.status != "False" || before.reason != reason.as_str());
         self.condition(NewCondition::no(READY, reason, message));
-        self.status.observed_generation = self.observed.me.meta().generation;
+        self.status.observed_generation = self.facts.cx.object.meta().generation;
         let plan = Plan::rest().status(self.status);
         if is_news { plan.note(Note::warning(reason, message)) } else { plan }
     }
 }
 
-impl Observed {
+impl Facts<'_> {
     fn status(&self) -> RepositoryStatus {
-        self.repository.status.clone().unwrap_or_default()
+        self.cx.typed.status.clone().unwrap_or_default()
     }
 
     fn spec(&self) -> &RepositorySpec {
-        &self.repository.spec
+        &self.cx.typed.spec
     }
 
     /// The repository as GitHub compares names.
@@ -177,19 +176,19 @@ impl Observed {
     }
 }
 
-fn run(observed: &Observed, now: Timestamp) -> Plan<RepositoryStatus> {
-    if wanted_labels(observed).iter().any(|(key, value)| observed.me.label(key) != Some(value.as_str())) {
-        return Plan::step(introduce(observed));
+fn run(facts: &Facts<'_>) -> Plan<RepositoryStatus> {
+    if wanted_labels(facts).iter().any(|(key, value)| facts.cx.object.label(key) != Some(value.as_str())) {
+        return Plan::step(introduce(facts));
     }
-    let mut report = Report::of(observed, now);
-    if let Some(elder) = &observed.elder_here {
+    let mut report = Report::of(facts);
+    if let Some(elder) = &facts.elder_here {
         let message = format!("Repository {elder} is older and already follows this repository here");
         return report.not_ready(Reason::DuplicateRepository, &message);
     }
-    if observed.spec().suspend {
+    if facts.spec().suspend {
         return report.not_ready(Reason::Suspended, "spec.suspend: GitHub is not asked");
     }
-    let account = match &observed.account {
+    let account = match &facts.account {
         Ok(account) => account,
         Err(problem) => {
             let message = problem.to_string();
@@ -197,30 +196,30 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<RepositoryStatus> {
             return report.not_ready(Reason::SecretRefNotAllowed, &message);
         }
     };
-    match schedule::due(&observed.me, &observed.repository, now) {
-        Due::Now => sync::sync(observed, account, now),
-        Due::At(at) => keep_house(observed).wake_at(at),
+    match schedule::due(facts.cx.object, facts.cx.typed, facts.cx.now) {
+        Due::Now => sync::sync(facts, account),
+        Due::At(at) => keep_house(facts).wake_at(at),
     }
 }
 
 /// Between two looks at GitHub: remembers the checks that Branches made, and lets the oldest of what is kept go.
-fn keep_house(observed: &Observed) -> Plan<RepositoryStatus> {
-    let mut status = observed.status();
-    collect_checks(observed, &mut status);
+fn keep_house(facts: &Facts<'_>) -> Plan<RepositoryStatus> {
+    let mut status = facts.status();
+    collect_checks(facts, &mut status);
     let mut plan = Plan::rest().status(status);
-    let limit = usize::try_from(observed.spec().history_limit).unwrap_or_default();
+    let limit = usize::try_from(facts.spec().history_limit).unwrap_or_default();
     if limit == 0 {
         // Each removes itself when it is done.
         return plan;
     }
-    let mut finished: Vec<(i64, &Followed)> = observed
+    let mut finished: Vec<(i64, &Followed)> = facts
         .branches
         .values()
         .filter(|followed| !followed.object.is_deleting())
         .filter_map(|followed| {
             let branch = followed.typed.as_ref()?;
             let result = branch.status.as_ref()?.result.as_ref()?;
-            let is_commit = branch.spec.is_default(&observed.spec().default_branch);
+            let is_commit = branch.spec.is_default(&facts.spec().default_branch);
             (is_commit && result.sha == branch.spec.sha && result.state.is_over())
                 .then_some((branch.spec.sequence.unwrap_or_default(), followed))
         })
@@ -232,14 +231,14 @@ fn keep_house(observed: &Observed) -> Plan<RepositoryStatus> {
 
 /// The Branches know their checks; when they go, the ids are kept here. Nothing depends on it: a check is found again by
 /// its `external_id`, and this saves the search.
-fn collect_checks(observed: &Observed, status: &mut RepositoryStatus) {
+fn collect_checks(facts: &Facts<'_>, status: &mut RepositoryStatus) {
     let is_going = |followed: &Followed| {
         let Some(branch) = &followed.typed else { return false };
         let over = branch.status.as_ref().and_then(|status| status.result.as_ref());
-        let is_commit = branch.spec.is_default(&observed.spec().default_branch);
+        let is_commit = branch.spec.is_default(&facts.spec().default_branch);
         followed.object.is_deleting() || (is_commit && over.is_some_and(|result| result.state.is_over()))
     };
-    let going = observed.branches.values().filter(|followed| is_going(followed));
+    let going = facts.branches.values().filter(|followed| is_going(followed));
     let made = going.filter_map(|followed| followed.typed.as_ref()?.status.as_ref());
     let mut all = std::mem::take(&mut status.aggregate_checks);
     for check in made.flat_map(|status| &status.checks).filter(|check| check.check_run_id != 0) {
@@ -253,32 +252,32 @@ fn collect_checks(observed: &Observed, status: &mut RepositoryStatus) {
 }
 
 /// The Branches first; each has its own way to end (I5), so this waits for nothing outside.
-fn clean_up(observed: &Observed) -> Plan<RepositoryStatus> {
-    if observed.branches.is_empty() {
+fn clean_up(facts: &Facts<'_>) -> Plan<RepositoryStatus> {
+    if facts.branches.is_empty() {
         return Plan::step(Step::remove_finalizer(finalizers::REPOSITORY));
     }
-    let staying = observed.branches.values().filter(|branch| !branch.object.is_deleting());
+    let staying = facts.branches.values().filter(|branch| !branch.object.is_deleting());
     Plan { steps: staying.map(|branch| delete(&branch.object)).collect(), ..Plan::rest() }
 }
 
 /// Finalizer and labels, in one write.
-fn introduce(observed: &Observed) -> Step {
-    let me = &observed.me;
+fn introduce(facts: &Facts<'_>) -> Step {
+    let me = facts.cx.object;
     let mut finalizers = me.finalizers().to_vec();
     if !me.has_finalizer(finalizers::REPOSITORY) {
         finalizers.push(finalizers::REPOSITORY.to_owned());
     }
     let labels: Map<String, Value> =
-        wanted_labels(observed).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        wanted_labels(facts).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
     Step::patch_unchanged(me, json!({"metadata": {"finalizers": finalizers, "labels": labels}}))
 }
 
-fn wanted_labels(observed: &Observed) -> [(&'static str, String); 3] {
-    let spec = observed.spec();
+fn wanted_labels(facts: &Facts<'_>) -> [(&'static str, String); 3] {
+    let spec = facts.spec();
     [
         (labels::OWNER, names::label_value(&spec.owner)),
         (labels::REPO_NAME, names::label_value(&spec.name)),
-        (labels::REPO_UID, names::label_value(observed.me.uid())),
+        (labels::REPO_UID, names::label_value(facts.cx.object.uid())),
     ]
 }
 
@@ -287,8 +286,8 @@ fn delete(object: &Object) -> Step {
 }
 
 /// What this Repository's aggregate check is called: an older one for the same repository keeps the plain name.
-fn aggregate_check_name(observed: &Observed) -> Option<String> {
-    observed.elder_anywhere.then(|| format!("{AGGREGATE_CHECK} ({})", observed.me.key()))
+fn aggregate_check_name(facts: &Facts<'_>) -> Option<String> {
+    facts.elder_anywhere.then(|| format!("{AGGREGATE_CHECK} ({})", facts.cx.object.key()))
 }
 
 /// Older Repositories for the same repository on the same GitHub.

@@ -37,7 +37,6 @@ use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
-use crate::external::Answers;
 use crate::failure::Failure;
 use crate::freeze::{self, Selecting};
 use crate::held_run::{self, HeldRun, RunState, is_held};
@@ -46,7 +45,7 @@ use crate::lock::{LEASE, LockResult, Locks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Plan, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 mod ahead;
 mod ending;
@@ -93,9 +92,8 @@ impl Default for Workflows {
 
 /// A Workflow and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    workflow: Arc<Workflow>,
+struct Facts<'a> {
+    cx: &'a Context<'a, Workflow>,
     branch: Found<Branch>,
     template: Found<WorkflowTemplate>,
     /// An earlier template, by name, shows the same name on GitHub.
@@ -116,7 +114,6 @@ pub struct Observed {
     /// The Freezes that select it, until its Job is recorded.
     freezes: Selecting,
     ahead: Ahead,
-    answers: Arc<Answers>,
     dashboard_url: Option<String>,
 }
 
@@ -133,7 +130,6 @@ enum Found<K> {
 
 impl Machine for Workflows {
     type Kind = Workflow;
-    type Observed = Observed;
     type Status = WorkflowStatus;
 
     fn description(&self) -> Description {
@@ -171,8 +167,22 @@ impl Machine for Workflows {
         Some(audit::git::workflow(tell, workflow))
     }
 
-    fn observe(&self, input: &Input<'_>, workflow: &Arc<Workflow>) -> Observed {
-        let (view, me, spec) = (input.view, Arc::clone(input.me), &workflow.spec);
+    fn reconcile(&self, cx: &Context<'_, Workflow>) -> Plan<WorkflowStatus> {
+        let facts = self.facts(cx);
+        let report = Report::of(&facts);
+        match lifecycle::of(facts.cx.object, finalizers::WORKFLOW) {
+            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::WORKFLOW)),
+            Lifecycle::Run => self.run(&facts, report),
+            Lifecycle::CleanUp => ending::clean_up(&facts, report),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl Workflows {
+    fn facts<'a>(&self, cx: &'a Context<'a, Workflow>) -> Facts<'a> {
+        let workflow = cx.typed;
+        let (view, me, spec) = (cx.view, cx.object, &workflow.spec);
         let beside = |name: &str| Key::new(me.namespace(), name);
         let branch: Found<Branch> = find(view, &branch::KIND, &beside(&spec.branch));
         let template: Found<WorkflowTemplate> = find(view, &workflow_template::KIND, &beside(&spec.template));
@@ -186,42 +196,40 @@ impl Machine for Workflows {
         let home = view.get(&NAMESPACE, &Key::new(None, me.namespace().unwrap_or_default()));
         let branch_spec = branch.typed().map(|branch| &branch.spec);
         let targets = branch_spec.map_or(Ok(vec![]), |branch| {
-            locking::targets(&me, spec, branch, template.object().map(AsRef::as_ref), repository.as_ref())
+            locking::targets(me, spec, branch, template.object().map(AsRef::as_ref), repository.as_ref())
         });
         let known = targets.clone().unwrap_or_default();
-        let locks = Locks::observe(view, &self.system_namespace, &me, known);
+        let locks = Locks::observe(view, &self.system_namespace, me, known);
         let starting = !me.is_deleting() && ahead::has_not_started(workflow);
         let waits = starting || found.as_ref().is_some_and(|job| is_held(job));
         let places = repository
             .as_ref()
             .filter(|_| waits)
-            .map(|repository| Places::count(view, &me, locks.held(), repository.uid()));
+            .map(|repository| Places::count(view, me, locks.held(), repository.uid()));
         let places = places.unwrap_or_default();
         let before = branch.object().filter(|_| starting).map(|object| {
             let template = template.typed().map(AsRef::as_ref);
-            Ahead::observe(view, &me, workflow, object, template, repository.as_ref(), places.others)
+            Ahead::observe(view, me, workflow, object, template, repository.as_ref(), places.others)
         });
         let freezes = if starting {
-            Selecting::observe(view, &me, Door::Git, locks.targets())
+            Selecting::observe(view, me, Door::Git, locks.targets())
         } else {
             Selecting::default()
         };
         let recorded = workflow.status.as_ref().and_then(|status| status.job_ref.as_ref());
         let recorded = recorded.map(|job| job.uid.clone()).filter(|uid| !uid.is_empty());
         let owner = Adopt::ControlledBy(me.uid().to_owned());
-        Observed {
+        Facts {
             job: HeldRun::new(JOB, me.key(), owner, found, recorded),
             freezes,
-            shares_its_name: starting && shares_its_name(view, &me, template.typed()),
+            shares_its_name: starting && shares_its_name(view, me, template.typed()),
             account: repository
                 .as_ref()
                 .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
-            refused: input.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
+            refused: cx.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
             ahead: before.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())),
-            answers: Arc::clone(input.answers),
             dashboard_url: self.dashboard_url.clone(),
-            workflow: Arc::clone(workflow),
             branch,
             template,
             repository,
@@ -229,79 +237,60 @@ impl Machine for Workflows {
             target_problem: targets.err(),
             places,
             locks,
-            me,
+            cx,
         }
     }
 
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowStatus> {
-        let report = Report::of(observed, now);
-        match lifecycle::of(&observed.me, finalizers::WORKFLOW) {
-            Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::WORKFLOW)),
-            Lifecycle::Run => self.run(observed, report, now),
-            Lifecycle::CleanUp => ending::clean_up(observed, report, now),
-            Lifecycle::Nothing => Plan::rest(),
-        }
-    }
-}
-
-impl Workflows {
-    fn run(&self, observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
-        if let Found::Missing = observed.branch {
-            return without_branch(observed);
+    fn run(&self, facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowStatus> {
+        if let Found::Missing = facts.branch {
+            return without_branch(facts);
         }
         if report.is_over() {
-            return ending::finished(observed, report);
+            return ending::finished(facts, report);
         }
-        let going = observed.job.found().is_none_or(|job| !held_run::is_finished(job));
-        if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| going) {
-            return ending::cancelled(observed, report, by);
+        let going = facts.job.found().is_none_or(|job| !held_run::is_finished(job));
+        if let Some(by) = facts.cx.object.annotation(annotations::CANCEL).filter(|_| going) {
+            return ending::cancelled(facts, report, by);
         }
-        match observed.job.state() {
-            RunState::Absent => starting::start(observed, report, now),
+        match facts.job.state() {
+            RunState::Absent => starting::start(facts, report),
             RunState::Foreign(job) => {
                 // Whether the template is there no longer matters, and nobody will look again.
                 condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
-                let message = not_ours(observed);
+                let message = not_ours(facts);
                 still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message), job)
             }
-            RunState::Vanished => vanished(observed, report),
+            RunState::Vanished => vanished(facts, report),
             RunState::Late(job) => Plan::steps(HeldRun::delete_late(job)),
-            RunState::Unrecorded(job) if is_held(job) && !job.is_deleting() => {
-                record(observed, report, job, now)
-            }
-            RunState::Held(job) => start_job(observed, report, job, now),
-            RunState::Unrecorded(job) | RunState::Started(job) => follow(observed, report, job, now),
+            RunState::Unrecorded(job) if is_held(job) && !job.is_deleting() => record(facts, report, job),
+            RunState::Held(job) => start_job(facts, report, job),
+            RunState::Unrecorded(job) | RunState::Started(job) => follow(facts, report, job),
         }
     }
 }
 
 /// The Job was created: its UID is recorded, by compare-and-swap, before it starts.
-fn record(observed: &Observed, mut report: Report<'_>, job: &Object, now: Timestamp) -> Plan<WorkflowStatus> {
+fn record(facts: &Facts<'_>, mut report: Report<'_>, job: &Object) -> Plan<WorkflowStatus> {
     report.template_found();
     report.made(job);
     condition::remove(&mut report.status.conditions, TARGET_LOCKED);
     condition::remove(&mut report.status.conditions, FROZEN);
     let mut plan = report.stays(WorkflowPhase::Pending, Reason::JobCreated, "the Job was made");
     // Locks that are free are acquired in the same plan; others are waited for once the UID is recorded.
-    if let (LockResult::Acquire(steps), None) = (locking::acquire(observed, now), full(observed)) {
+    if let (LockResult::Acquire(steps), None) = (locking::acquire(facts), full(facts)) {
         plan.steps = steps;
     }
-    gates_passed(observed, plan, now)
+    gates_passed(facts, plan)
 }
 
 /// The Job is recorded: it starts while the locks on the targets name it, and the Workflow has one of the
 /// Repository's places.
-fn start_job(
-    observed: &Observed,
-    mut report: Report<'_>,
-    job: &Object,
-    now: Timestamp,
-) -> Plan<WorkflowStatus> {
+fn start_job(facts: &Facts<'_>, mut report: Report<'_>, job: &Object) -> Plan<WorkflowStatus> {
     report.template_found();
-    if let Some(limit) = full(observed) {
-        return starting::queued(observed, report, limit);
+    if let Some(limit) = full(facts) {
+        return starting::queued(facts, report, limit);
     }
-    match locking::acquire(observed, now) {
+    match locking::acquire(facts) {
         LockResult::Acquired => Plan::steps(held_run::start(job)),
         // The order of the locks decides which Workflow has a place: it is read once they are seen.
         LockResult::Acquire(steps) | LockResult::Reap(steps) => Plan::steps(steps),
@@ -309,7 +298,7 @@ fn start_job(
     }
 }
 
-impl Observed {
+impl Facts<'_> {
     /// What it acts on, normalized.
     fn target(&self) -> Option<&Target> {
         self.locks.targets().first()
@@ -317,19 +306,19 @@ impl Observed {
 }
 
 /// The Repository's limit, if other Workflows have all of its places.
-fn full(observed: &Observed) -> Option<usize> {
-    let Places { running, before, .. } = observed.places;
-    let ahead = if observed.locks.held().is_empty() { running } else { before };
-    observed.ahead.limit.filter(|limit| ahead >= *limit)
+fn full(facts: &Facts<'_>) -> Option<usize> {
+    let Places { running, before, .. } = facts.places;
+    let ahead = if facts.locks.held().is_empty() { running } else { before };
+    facts.ahead.limit.filter(|limit| ahead >= *limit)
 }
 
 /// What made the Job had passed these gates, whether or not a status that said so was lost.
-fn gates_passed(observed: &Observed, plan: Plan<WorkflowStatus>, now: Timestamp) -> Plan<WorkflowStatus> {
-    let target = observed.target().map(ToString::to_string).unwrap_or_default();
-    let mut plan = plan.gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at(observed)));
-    plan.gates.extend(observed.freezes.standing(now).passed());
-    if !observed.ahead.dependencies.is_empty() {
-        let told: Vec<String> = observed.ahead.dependencies.iter().map(ahead::Dependency::told).collect();
+fn gates_passed(facts: &Facts<'_>, plan: Plan<WorkflowStatus>) -> Plan<WorkflowStatus> {
+    let target = facts.target().map(ToString::to_string).unwrap_or_default();
+    let mut plan = plan.gate(Gate::passed(GateName::Validate, Reason::Valid, looked_at(facts)));
+    plan.gates.extend(facts.freezes.standing(facts.cx.now).passed());
+    if !facts.ahead.dependencies.is_empty() {
+        let told: Vec<String> = facts.ahead.dependencies.iter().map(ahead::Dependency::told).collect();
         let gate = Gate::passed(GateName::Preconditions, Reason::PreconditionsMet, told.join("; "));
         plan = plan.gate(gate);
     }
@@ -342,35 +331,30 @@ fn still_so(mut plan: Plan<WorkflowStatus>, seen: &Arc<Object>) -> Plan<Workflow
     plan
 }
 
-fn not_ours(observed: &Observed) -> String {
-    format!("Job {} exists and belongs to somebody else", observed.me.key())
+fn not_ours(facts: &Facts<'_>) -> String {
+    format!("Job {} exists and belongs to somebody else", facts.cx.object.key())
 }
 
 /// The seed's rule: a Workflow without its Branch has no purpose. A cache is no proof that there is none.
-fn without_branch(observed: &Observed) -> Plan<WorkflowStatus> {
-    let key = Key::new(observed.me.namespace(), &observed.workflow.spec.branch);
+fn without_branch(facts: &Facts<'_>) -> Plan<WorkflowStatus> {
+    let key = Key::new(facts.cx.object.namespace(), &facts.cx.typed.spec.branch);
     let branch = Reference { kind: branch::KIND, key, uid: String::new() };
     let note = "Branch not found for Workflow, skipping processing";
     Plan::rest()
         .then(Step::confirm_gone(branch))
-        .then(Step::delete(&observed.me))
+        .then(Step::delete(facts.cx.object))
         .note(Note::warning(Reason::BranchNotFound, note))
 }
 
 /// Its result was never recorded, so nobody knows it: a failure of its own, never a silent second run (I2).
-fn vanished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowStatus> {
-    let message = format!("Job {} was gone before its result was recorded", observed.me.key());
+fn vanished(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
+    let message = format!("Job {} was gone before its result was recorded", facts.cx.object.key());
     let mut plan = report.ends(WorkflowPhase::Failed, Reason::JobVanished, message);
-    plan.steps.insert(0, observed.job.confirm_gone());
+    plan.steps.insert(0, facts.job.confirm_gone());
     plan
 }
 
-fn follow(
-    observed: &Observed,
-    mut report: Report<'_>,
-    object: &Object,
-    now: Timestamp,
-) -> Plan<WorkflowStatus> {
+fn follow(facts: &Facts<'_>, mut report: Report<'_>, object: &Object) -> Plan<WorkflowStatus> {
     let Ok(job) = object.parse::<Followed>() else { return Plan::rest() };
     let (phase, reason, message) = following::phase_of(&job);
     let status = job.status.as_ref();
@@ -380,41 +364,41 @@ fn follow(
     report.status.start_time = status.and_then(|status| status.start_time.clone());
     if phase.is_terminal() {
         report.status.completion_time = status.and_then(|status| status.completion_time.clone());
-        return gates_passed(observed, report.ends(phase, reason, message), now);
+        return gates_passed(facts, report.ends(phase, reason, message));
     }
-    let Some(problem) = following::cannot_start(&observed.pods) else {
+    let Some(problem) = following::cannot_start(&facts.pods) else {
         report.status.start_deadline = None;
         let started_at = report.status.start_time.as_ref().map(|at| later(at.0, RUNNING_AFTER));
-        if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && now < *at) {
+        if let Some(at) = started_at.filter(|at| phase == WorkflowPhase::Running && facts.cx.now < *at) {
             return Plan::rest().wake_at(at);
         }
         if following::has_not_begun(&job, &report.status) {
             return Plan::rest();
         }
-        return gates_passed(observed, report.goes_on(phase, reason, message), now);
+        return gates_passed(facts, report.goes_on(phase, reason, message));
     };
     // A Job with a deadline of its own has been told how long to try.
     let own_deadline = job.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     let deadline =
-        report.status.start_deadline.clone().map_or_else(|| later(now, START_LIMIT), |time| time.0);
+        report.status.start_deadline.clone().map_or_else(|| later(facts.cx.now, START_LIMIT), |time| time.0);
     if own_deadline {
-        return gates_passed(observed, report.goes_on(phase, Reason::ContainerCannotStart, problem), now);
+        return gates_passed(facts, report.goes_on(phase, Reason::ContainerCannotStart, problem));
     }
-    if deadline <= now {
+    if deadline <= facts.cx.now {
         let mut plan = report.ends(WorkflowPhase::Failed, Reason::ContainerCannotStart, problem);
         // What GitHub is told first shows the Pods as they are.
         if plan.asks.is_empty() {
             plan.steps.push(held_run::delete(object));
         }
-        return gates_passed(observed, plan, now);
+        return gates_passed(facts, plan);
     }
     report.status.start_deadline = Some(Time(deadline));
     let plan = report.goes_on(phase, Reason::ContainerCannotStart, problem).wake_at(deadline);
-    gates_passed(observed, plan, now)
+    gates_passed(facts, plan)
 }
 
-fn looked_at(observed: &Observed) -> String {
-    format!("the job of WorkflowTemplate {}", observed.workflow.spec.template)
+fn looked_at(facts: &Facts<'_>) -> String {
+    format!("the job of WorkflowTemplate {}", facts.cx.typed.spec.template)
 }
 
 impl<K> Found<K> {

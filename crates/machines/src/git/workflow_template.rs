@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::git::workflow_template::{KIND, VALID};
 use pawl_api::git::{WorkflowTemplate, WorkflowTemplateSpec, WorkflowTemplateStatus};
 use pawl_api::meta::{NewCondition, Reason, condition};
@@ -18,7 +17,7 @@ use crate::audit::{self, Entry, Teller};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// How many malformed globs are told: a template may have hundreds, a message has room for few.
 const MAX_TOLD: usize = 5;
@@ -27,18 +26,8 @@ const MAX_TOLD: usize = 5;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Templates;
 
-/// A template, and how the templates of its namespace depend on each other.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    template: Arc<WorkflowTemplate>,
-    /// Those that are there and well-formed, by name, each with what it depends on.
-    all: BTreeMap<String, Vec<String>>,
-}
-
 impl Machine for Templates {
     type Kind = WorkflowTemplate;
-    type Observed = Observed;
     type Status = WorkflowTemplateStatus;
 
     fn description(&self) -> Description {
@@ -53,30 +42,20 @@ impl Machine for Templates {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, template: &Arc<WorkflowTemplate>) -> Observed {
-        let me = Arc::clone(input.me);
-        // Without dependencies of its own, what others depend on does not matter.
-        let beside =
-            if template.spec.depends_on.is_empty() { vec![] } else { input.view.list(&KIND, me.namespace()) };
-        let all = beside.iter().filter_map(|other| {
-            let typed = other.parse::<WorkflowTemplate>().ok()?;
-            Some((other.name().to_owned(), typed.spec.depends_on.clone()))
-        });
-        Observed { all: all.collect(), template: Arc::clone(template), me }
-    }
-
     fn audit(&self, tell: &Teller<'_>, template: &WorkflowTemplate) -> Option<Vec<Entry>> {
         Some(audit::git::workflow_template(tell, template))
     }
 
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowTemplateStatus> {
-        let Observed { me, template, all } = observed;
-        let mut status = template.status.clone().unwrap_or_default();
-        let generation = me.meta().generation;
+    fn reconcile(&self, cx: &Context<'_, WorkflowTemplate>) -> Plan<WorkflowTemplateStatus> {
+        let spec = &cx.typed.spec;
+        // Without dependencies of its own, what others depend on does not matter.
+        let all = if spec.depends_on.is_empty() { BTreeMap::new() } else { dependencies(cx) };
+        let mut status = cx.typed.status.clone().unwrap_or_default();
+        let generation = cx.object.meta().generation;
         status.observed_generation = generation;
         let told = condition::get(&status.conditions, VALID).map(|one| one.message.clone());
-        let problems = problems(me.name(), &template.spec, all);
-        let missing = missing(&template.spec, all);
+        let problems = problems(cx.object.name(), spec, &all);
+        let missing = missing(spec, &all);
         let new = match problems.first() {
             // The first is the one that people grep for; the message has them all.
             Some((reason, _)) => NewCondition::no(VALID, *reason, joined(&problems)),
@@ -91,7 +70,7 @@ impl Machine for Templates {
             ),
         };
         let message = new.message.clone();
-        condition::set(&mut status.conditions, new, generation, now);
+        condition::set(&mut status.conditions, new, generation, cx.now);
         let plan = Plan::rest().status(status);
         match problems.first() {
             Some((reason, _)) if told.as_ref() != Some(&message) => {
@@ -100,6 +79,16 @@ impl Machine for Templates {
             Some(_) | None => plan,
         }
     }
+}
+
+/// The well-formed templates of the namespace by name, each with what it depends on.
+fn dependencies(cx: &Context<'_, WorkflowTemplate>) -> BTreeMap<String, Vec<String>> {
+    let all = cx.view.list(&KIND, cx.object.namespace());
+    let depends_on = |one: &Arc<Object>| {
+        let typed = one.parse::<WorkflowTemplate>().ok()?;
+        Some((one.name().to_owned(), typed.spec.depends_on.clone()))
+    };
+    all.iter().filter_map(depends_on).collect()
 }
 
 /// All that keeps a template from being used.

@@ -25,7 +25,7 @@ use crate::held_run;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::Plan;
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// The kinds of units whose absence can be told: those that are watched here.
 const UNITS: [Kind; 4] =
@@ -35,17 +35,8 @@ const UNITS: [Kind; 4] =
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reaper;
 
-/// A Lease, and what became of those it names.
-#[derive(Debug)]
-pub struct Observed {
-    lease: Arc<Object>,
-    /// `None`: it is no lock, is free, or is held by a kind that is not ours to judge.
-    lives: Option<(Life, Life)>,
-}
-
 impl Machine for Reaper {
     type Kind = Lease;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -72,20 +63,16 @@ impl Machine for Reaper {
         Some(audit::lock::lease(tell))
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Lease>) -> Observed {
-        let lease = Arc::clone(input.me);
-        let lock = target_hash(&lease).map(|_| read(Some(&lease)));
+    fn reconcile(&self, cx: &Context<'_, Lease>) -> Plan<()> {
+        let lock = target_hash(cx.object).map(|_| read(Some(cx.object)));
         let lives = match lock {
-            Some(Lock::Held(holder)) if UNITS.contains(&holder.unit.kind) => Some(lives(input.view, &holder)),
+            Some(Lock::Held(holder)) if UNITS.contains(&holder.unit.kind) => Some(lives(cx.view, &holder)),
+            // No lock, or free, or held by a kind that is not ours to judge.
             Some(Lock::Held(_) | Lock::Free | Lock::Unreadable(_)) | None => None,
         };
-        Observed { lease, lives }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<()> {
         // A unit that is there frees its own, also when it is over.
-        let Some((Life::Absent, run)) = observed.lives else { return forget(&observed.lease, now) };
-        let steps = reap(&observed.lease, Life::Absent, run).unwrap_or_default();
+        let Some((Life::Absent, run)) = lives else { return forget(cx.object, cx.now) };
+        let steps = reap(cx.object, Life::Absent, run).unwrap_or_default();
         Plan { steps, ..Plan::rest() }
     }
 }

@@ -38,15 +38,14 @@ use super::safety::Policies;
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::NAMESPACE;
-use crate::external::Answers;
 use crate::freeze::{self, Selecting};
 use crate::held_run::HeldRun;
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, Locks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Plan, Refusal, Step};
-use crate::view::{Input, View};
+use crate::plan::{Plan, Step};
+use crate::view::{Context, View};
 
 mod approvals;
 mod asking;
@@ -97,9 +96,8 @@ impl Default for KubernetesExecutions {
 
 /// A KubernetesExecution and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    execution: Arc<KubernetesExecution>,
+struct Facts<'a> {
+    cx: &'a Context<'a, KubernetesExecution>,
     order: Order,
     /// What it acts on, or what is wrong with what it asks for.
     wish: Result<Wish, String>,
@@ -129,13 +127,10 @@ pub struct Observed {
     undone: Option<Arc<KubernetesExecution>>,
     /// Those that take it back, the oldest first.
     rollbacks: Vec<Arc<Object>>,
-    refusals: Vec<Refusal>,
-    answers: Arc<Answers>,
 }
 
 impl Machine for KubernetesExecutions {
     type Kind = KubernetesExecution;
-    type Observed = Observed;
     type Status = KubernetesExecutionStatus;
 
     fn description(&self) -> Description {
@@ -188,64 +183,65 @@ impl Machine for KubernetesExecutions {
         Some(audit::remedy::kubernetes_execution(tell, execution))
     }
 
-    fn observe(&self, input: &Input<'_>, execution: &Arc<KubernetesExecution>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
-        let order = asking::order(&me, &execution.spec);
-        let wish = validate::wish(&me, &execution.spec, &order);
+    fn reconcile(&self, cx: &Context<'_, KubernetesExecution>) -> Plan<KubernetesExecutionStatus> {
+        let facts = self.facts(cx);
+        match lifecycle::of(facts.cx.object, finalizers::KUBERNETES_EXECUTION) {
+            Lifecycle::Add => Plan::step(mark(&facts)),
+            Lifecycle::Run => run(Report::of(self, &facts)),
+            Lifecycle::CleanUp => ending::clean_up(Report::of(self, &facts)),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl KubernetesExecutions {
+    fn facts<'a>(&self, cx: &'a Context<'a, KubernetesExecution>) -> Facts<'a> {
+        let execution = cx.typed;
+        let (view, me) = (cx.view, cx.object);
+        let order = asking::order(me, &execution.spec);
+        let wish = validate::wish(me, &execution.spec, &order);
         let known: &[Target] = wish.as_ref().map(|wish| wish.targets.as_slice()).unwrap_or_default();
         let attempt = execution.status.as_ref().and_then(|status| status.attempt).unwrap_or_default();
         let key = job::key(&self.executor.namespace, me.uid(), attempt);
         let found = view.get(&JOB, &key);
         let recorded = recorded_uid(execution.status.as_ref()).map(str::to_owned);
         let uid = recorded.clone().or_else(|| found.as_ref().map(|run| run.uid().to_owned()));
-        Observed {
-            power: power::power(view, &self.system_namespace, &me, known, None),
+        Facts {
+            power: power::power(view, &self.system_namespace, me, known, None),
             policies: Policies::observe(view, &self.system_namespace),
-            freezes: Selecting::observe(view, &me, Door::Remedy, known),
-            approvals: approvals::of(view, &me),
+            freezes: Selecting::observe(view, me, Door::Remedy, known),
+            approvals: approvals::of(view, me),
             verified: identity::verified(view),
-            approval_timeout: approval_timeout(view, &me, execution),
+            approval_timeout: approval_timeout(view, me, execution),
             pods: uid.map(|uid| view.owned(&POD, &uid)).unwrap_or_default(),
             jobs: view.labelled(&JOB, OWNER_UID, me.uid()).iter().map(Run::read).collect(),
             secrets: view.labelled(&SECRET, OWNER_UID, me.uid()),
-            locks: Locks::observe(view, &self.system_namespace, &me, known.to_vec()),
-            ahead: locking::ahead(view, &me, known),
-            concurrent: concurrent(view, &me),
-            undone: rollback::undone(view, &me),
-            rollbacks: rollback::of(view, &me),
-            refusals: input.refusals.to_vec(),
-            answers: Arc::clone(input.answers),
-            execution: Arc::clone(execution),
+            locks: Locks::observe(view, &self.system_namespace, me, known.to_vec()),
+            ahead: locking::ahead(view, me, known),
+            concurrent: concurrent(view, me),
+            undone: rollback::undone(view, me),
+            rollbacks: rollback::of(view, me),
             run: HeldRun::new(JOB, key, job::owner(me.uid()), found, recorded),
             order,
             wish,
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<KubernetesExecutionStatus> {
-        match lifecycle::of(&observed.me, finalizers::KUBERNETES_EXECUTION) {
-            Lifecycle::Add => Plan::step(mark(observed)),
-            Lifecycle::Run => run(Report::of(self, observed, now)),
-            Lifecycle::CleanUp => ending::clean_up(Report::of(self, observed, now)),
-            Lifecycle::Nothing => Plan::rest(),
+            cx,
         }
     }
 }
 
 fn run(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     if report.is_over() {
         return ending::finished(report);
     }
-    if let Some(by) = observed.me.annotation(pawl_api::remedy::annotations::CANCEL) {
+    if let Some(by) = facts.cx.object.annotation(pawl_api::remedy::annotations::CANCEL) {
         return ending::cancelled(report, by);
     }
     if report
         .status
         .spec_digest
         .as_ref()
-        .is_some_and(|digest| *digest != asking::spec_digest(&observed.execution.spec))
+        .is_some_and(|digest| *digest != asking::spec_digest(&facts.cx.typed.spec))
     {
         return ending::spec_changed(report);
     }
@@ -265,11 +261,11 @@ fn run(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
 }
 
 /// The first write: its finalizer, and by which target it is found.
-fn mark(observed: &Observed) -> Step {
-    let me = &observed.me;
+fn mark(facts: &Facts<'_>) -> Step {
+    let me = facts.cx.object;
     let mut finalizers = me.finalizers().to_vec();
     finalizers.push(finalizers::KUBERNETES_EXECUTION.to_owned());
-    let target = observed.wish.as_ref().ok().and_then(|wish| wish.targets.first());
+    let target = facts.wish.as_ref().ok().and_then(|wish| wish.targets.first());
     let metadata = match target {
         Some(target) => json!({"finalizers": finalizers, "labels": {TARGET_HASH: target.short_hash()}}),
         None => json!({"finalizers": finalizers}),

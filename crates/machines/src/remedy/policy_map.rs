@@ -3,20 +3,16 @@
 //! All labelled ConfigMaps are one set, read as a whole, so each of them tells of the set. Nothing else is done here:
 //! whoever asks policy reads the set itself, and hears when older policies answered.
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pawl_api::k8s::CONFIG_MAP;
 use pawl_api::meta::Reason;
 use pawl_api::pawl::labels::POLICY;
 
 use super::safety::{Answer, Policies, Question, SAFETY};
-use crate::external::Answers;
 use crate::machine::{Depth, Description, Machine, Primary, Watch};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// Tells of policies whether they can be used.
 #[derive(Clone, Debug)]
@@ -25,16 +21,8 @@ pub struct PolicyMaps {
     pub system_namespace: String,
 }
 
-/// A ConfigMap, and the set it belongs to, if it is a policy.
-#[derive(Debug)]
-pub struct Observed {
-    set: Option<Policies>,
-    answers: Arc<Answers>,
-}
-
 impl Machine for PolicyMaps {
     type Kind = ConfigMap;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -50,20 +38,18 @@ impl Machine for PolicyMaps {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<ConfigMap>) -> Observed {
-        let me = input.me;
+    fn reconcile(&self, cx: &Context<'_, ConfigMap>) -> Plan<()> {
+        let me = cx.object;
         let is_policy = is_policy(me) && me.namespace() == Some(self.system_namespace.as_str());
-        let set =
-            (is_policy && !me.is_deleting()).then(|| Policies::observe(input.view, &self.system_namespace));
-        Observed { set, answers: Arc::clone(input.answers) }
-    }
-
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
-        let Some(set) = observed.set.as_ref().filter(|set| !set.modules.is_empty()) else {
+        if !is_policy || me.is_deleting() {
             return Plan::rest();
-        };
+        }
+        let set = Policies::observe(cx.view, &self.system_namespace);
+        if set.modules.is_empty() {
+            return Plan::rest();
+        }
         let question = Question::Check { policies: set.clone() };
-        let checked = match observed.answers.get(&question) {
+        let checked = match cx.answers.get(&question) {
             None => return Plan::rest().ask(question),
             Some(Ok(Answer::Check(checked))) => checked,
             // The engine repeats the reconcile after a failure; the other two answer other questions.

@@ -2,33 +2,21 @@
 //!
 //! Nothing else is done here: alerts come in through `POST /api/v1/alerts`, which reads the playbooks (`alerts`).
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
 use pawl_api::meta::{NewCondition, Reason, condition};
 use pawl_api::remedy::remediation_playbook::{self, VALID};
 use pawl_api::remedy::{RemediationPlaybook, RemediationPlaybookStatus};
 
 use super::alerts::Playbook;
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
-use crate::object::Object;
 use crate::plan::Plan;
-use crate::view::Input;
+use crate::view::Context;
 
 /// Says of each playbook whether it can be used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RemediationPlaybooks;
 
-/// A playbook.
-#[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    playbook: Arc<RemediationPlaybook>,
-}
-
 impl Machine for RemediationPlaybooks {
     type Kind = RemediationPlaybook;
-    type Observed = Observed;
     type Status = RemediationPlaybookStatus;
 
     fn description(&self) -> Description {
@@ -46,24 +34,20 @@ impl Machine for RemediationPlaybooks {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, playbook: &Arc<RemediationPlaybook>) -> Observed {
-        Observed { me: Arc::clone(input.me), playbook: Arc::clone(playbook) }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<RemediationPlaybookStatus> {
-        if observed.me.is_deleting() {
+    fn reconcile(&self, cx: &Context<'_, RemediationPlaybook>) -> Plan<RemediationPlaybookStatus> {
+        if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let mut status = observed.playbook.status.clone().unwrap_or_default();
-        let generation = observed.me.meta().generation;
+        let mut status = cx.typed.status.clone().unwrap_or_default();
+        let generation = cx.object.meta().generation;
         status.observed_generation = generation;
-        let new = match Playbook::compile(&observed.me, &observed.playbook) {
+        let new = match Playbook::compile(cx.object, cx.typed) {
             Ok(_) => {
                 NewCondition::yes(VALID, Reason::Valid, "alerts that match lead to a RemediationRequest")
             }
             Err((reason, problem)) => NewCondition::no(VALID, reason, problem),
         };
-        condition::set(&mut status.conditions, new, generation, now);
+        condition::set(&mut status.conditions, new, generation, cx.now);
         Plan::rest().status(status)
     }
 }

@@ -40,7 +40,7 @@ use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Note, Plan, Step};
 use crate::remedy::action::definition;
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 mod ending;
 mod report;
@@ -73,9 +73,8 @@ impl Default for RemediationRequests {
 
 /// A RemediationRequest and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    request: Arc<RemediationRequest>,
+struct Facts<'a> {
+    cx: &'a Context<'a, RemediationRequest>,
     /// What it is about, or what is wrong with that.
     target: Result<Target, String>,
     steps: Steps,
@@ -89,7 +88,6 @@ pub struct Observed {
 
 impl Machine for RemediationRequests {
     type Kind = RemediationRequest;
-    type Observed = Observed;
     type Status = RemediationRequestStatus;
 
     fn description(&self) -> Description {
@@ -122,82 +120,85 @@ impl Machine for RemediationRequests {
         Some(audit::remedy::remediation_request(tell, request))
     }
 
-    fn observe(&self, input: &Input<'_>, request: &Arc<RemediationRequest>) -> Observed {
-        let (view, me) = (input.view, Arc::clone(input.me));
-        let target = request.spec.target_resource.target().map_err(|error| error.to_string());
-        let over = phase_of(request).is_some_and(RemediationPhase::is_terminal);
-        let steps = Steps::observe(view, &self.system_namespace, &me, request, target.as_ref().ok());
-        Observed {
-            rollbacks: rollback::observe(view, &me, request, &steps),
-            steps,
-            duplicate_of: if over { None } else { duplicate_of(view, &me, request) },
-            refused: input.refusals.first().map(|one| one.failure.to_string()),
-            request: Arc::clone(request),
-            target,
-            me,
-        }
-    }
-
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<RemediationRequestStatus> {
-        match lifecycle::of(&observed.me, finalizers::REMEDIATION_REQUEST) {
-            Lifecycle::Add => Plan::step(mark(observed)),
-            Lifecycle::Run => run(observed, Report::of(observed, now)),
-            Lifecycle::CleanUp => ending::clean_up(observed, now),
+    fn reconcile(&self, cx: &Context<'_, RemediationRequest>) -> Plan<RemediationRequestStatus> {
+        let facts = self.facts(cx);
+        match lifecycle::of(facts.cx.object, finalizers::REMEDIATION_REQUEST) {
+            Lifecycle::Add => Plan::step(mark(&facts)),
+            Lifecycle::Run => run(&facts, Report::of(&facts)),
+            Lifecycle::CleanUp => ending::clean_up(&facts),
             Lifecycle::Nothing => Plan::rest(),
         }
     }
 }
 
-fn run(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
-    if report.is_over() {
-        return ending::finished(observed, report);
+impl RemediationRequests {
+    fn facts<'a>(&self, cx: &'a Context<'a, RemediationRequest>) -> Facts<'a> {
+        let request = cx.typed;
+        let (view, me) = (cx.view, cx.object);
+        let target = request.spec.target_resource.target().map_err(|error| error.to_string());
+        let over = phase_of(request).is_some_and(RemediationPhase::is_terminal);
+        let steps = Steps::observe(view, &self.system_namespace, me, request, target.as_ref().ok());
+        Facts {
+            rollbacks: rollback::observe(view, me, request, &steps),
+            steps,
+            duplicate_of: if over { None } else { duplicate_of(view, me, request) },
+            refused: cx.refusals.first().map(|one| one.failure.to_string()),
+            target,
+            cx,
+        }
     }
-    if let Some(by) = observed.me.annotation(annotations::CANCEL) {
+}
+
+fn run(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
+    if report.is_over() {
+        return ending::finished(facts, report);
+    }
+    if let Some(by) = facts.cx.object.annotation(annotations::CANCEL) {
         let why = by.trim();
         let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
-        return ending::stop(observed, report, RemediationPhase::Cancelled, Reason::Cancelled, &message);
+        return ending::stop(facts, report, RemediationPhase::Cancelled, Reason::Cancelled, &message);
     }
-    let target = match &observed.target {
+    let target = match &facts.target {
         Ok(target) => target,
         Err(problem) => {
             return report.fails(Reason::ValidationError, &format!("spec.targetResource: {problem}"));
         }
     };
     report.status.target = Some(target.to_string());
-    if observed.steps.none_started() {
-        if let Some(refusal) = unfit(&observed.request.spec.plan) {
+    if facts.steps.none_started() {
+        if let Some(refusal) = unfit(&facts.cx.typed.spec.plan) {
             return report.fails(refusal.0, &refusal.1);
         }
-        if let Some(other) = &observed.duplicate_of {
+        if let Some(other) = &facts.duplicate_of {
             let message = format!("RemediationRequest {} is about the same alert, and not over", other.key());
             let mut plan = report.skips(Reason::DuplicateAlert, &message);
             plan.steps.push(Step::confirm_unchanged(other));
             return plan;
         }
-        let acts = observed.request.spec.plan.steps.iter().any(|step| step.action.is_some());
-        if observed.request.spec.dry_run && !acts {
+        let acts = facts.cx.typed.spec.plan.steps.iter().any(|step| step.action.is_some());
+        if facts.cx.typed.spec.dry_run && !acts {
             return report.dry_run();
         }
     }
-    if let Some(problem) = &observed.refused {
+    if let Some(problem) = &facts.refused {
         return report.fails(Reason::StepFailed, problem);
     }
     report.begins();
     // What takes something back has its own deadlines: it is not cut off halfway.
-    let rolling = observed.rollbacks.iter().any(Rollback::is_begun);
+    let rolling = facts.rollbacks.iter().any(Rollback::is_begun);
     if let Some((what, at)) = report.overdue().filter(|_| !rolling) {
         let message = format!("{what} was not over at {at:.0}; what runs is cancelled");
-        return ending::stop(observed, report, RemediationPhase::TimedOut, Reason::Timeout, &message);
+        return ending::stop(facts, report, RemediationPhase::TimedOut, Reason::Timeout, &message);
     }
-    go_on(observed, report)
+    go_on(facts, report)
 }
 
 /// Starts what may be started, and says where everything is.
-fn go_on(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
+fn go_on(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
     let now = report.now;
     let mut plan = Plan::rest();
-    let failed = observed.steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
-    for (at, step) in observed.steps.iter().enumerate() {
+    let failed = facts.steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
+    for (at, step) in facts.steps.iter().enumerate() {
         let attempt = match &step.standing {
             _ if failed => continue,
             Standing::Ready => 1,
@@ -213,10 +214,10 @@ fn go_on(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequest
             | Standing::Done
             | Standing::Failed { .. } => continue,
         };
-        let Some((create, target)) = child(observed, &step.step, attempt) else { continue };
+        let Some((create, target)) = child(facts, &step.step, attempt) else { continue };
         let told = format!("step {} is started on {target}, attempt {attempt}", step.step.name);
         plan = plan.then(create).note(Note::normal(Reason::StepStarted, told));
-        report.started(at, observed, attempt);
+        report.started(at, facts, attempt);
     }
     report.stands(plan)
 }
@@ -243,17 +244,17 @@ pub(super) fn unfit(plan: &remediation_request::Plan) -> Option<(Reason, String)
 }
 
 /// The execution of a step, and what it is about. `None` for a step without one.
-fn child(observed: &Observed, step: &PlanStep, attempt: i32) -> Option<(Step, String)> {
+fn child(facts: &Facts<'_>, step: &PlanStep, attempt: i32) -> Option<(Step, String)> {
     match (&step.workflow, &step.action) {
-        (Some(workflow), _) => workflow_child(observed, step, workflow, attempt),
-        (None, Some(action)) => Some(action_child(observed, step, action, attempt)),
+        (Some(workflow), _) => workflow_child(facts, step, workflow, attempt),
+        (None, Some(action)) => Some(action_child(facts, step, action, attempt)),
         (None, None) => None,
     }
 }
 
-fn action_child(observed: &Observed, step: &PlanStep, action: &ActionStep, attempt: i32) -> (Step, String) {
-    let me = &observed.me;
-    let request = &observed.request.spec;
+fn action_child(facts: &Facts<'_>, step: &PlanStep, action: &ActionStep, attempt: i32) -> (Step, String) {
+    let me = facts.cx.object;
+    let request = &facts.cx.typed.spec;
     let target = definition(action.action).target(&action.parameters).and_then(Result::ok);
     let told = target.map_or_else(|| action.action.to_string(), |target| target.to_string());
     let ActionStep { action, parameters, max_retries, timeout, pre_conditions, post_conditions } = action;
@@ -291,13 +292,13 @@ fn reference(me: &Object) -> serde_json::Value {
 }
 
 fn workflow_child(
-    observed: &Observed,
+    facts: &Facts<'_>,
     step: &PlanStep,
     workflow: &WorkflowStep,
     attempt: i32,
 ) -> Option<(Step, String)> {
-    let me = &observed.me;
-    let target = target_of(workflow, observed.target.as_ref().ok());
+    let me = facts.cx.object;
+    let target = target_of(workflow, facts.target.as_ref().ok());
     let raw = workflow.target_resource.clone().or_else(|| target.as_ref().map(ToString::to_string))?;
     let mut marks = json!({
         labels::REMEDIATION_REQUEST: names::label_value(me.name()),
@@ -336,15 +337,15 @@ fn target_of(workflow: &WorkflowStep, of_request: Option<&Target>) -> Option<Tar
 }
 
 /// The first write: its finalizer, and by what it is found.
-fn mark(observed: &Observed) -> Step {
-    let me = &observed.me;
+fn mark(facts: &Facts<'_>) -> Step {
+    let me = facts.cx.object;
     let mut finalizers = me.finalizers().to_vec();
     finalizers.push(finalizers::REMEDIATION_REQUEST.to_owned());
     let mut marks = json!({});
-    if let Ok(target) = &observed.target {
+    if let Ok(target) = &facts.target {
         marks[TARGET_HASH] = json!(target.short_hash());
     }
-    let signal = observed.request.spec.signal.as_ref();
+    let signal = facts.cx.typed.spec.signal.as_ref();
     if let Some(signal) = signal.filter(|signal| !signal.fingerprint.is_empty()) {
         marks[labels::FINGERPRINT] = json!(names::label_value(&signal.fingerprint));
     }

@@ -11,9 +11,7 @@
 //! Watches name what is worth a look: an object whose execution no cache shows. Where nothing is left, nobody looks.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::k8s::SECRET;
 use pawl_api::meta::Kind;
 use pawl_api::pawl::labels::OWNER_UID;
@@ -30,7 +28,7 @@ use crate::machine::{AnyMachine, Depth, Description, Machine, Primary, Watch, Wr
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Precondition, Step};
 use crate::remedy::kubernetes_execution::KEPT_SECONDS;
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// The machines that tidy up after executions that are gone; what they keep is in the executor namespace.
 pub(super) fn machines(executor_namespace: &str) -> [AnyMachine; 3] {
@@ -48,19 +46,6 @@ struct Strays<K> {
     read_as: PhantomData<fn() -> K>,
 }
 
-/// What an object is to its execution.
-#[derive(Debug)]
-enum Observed {
-    /// Its execution is there, or it is none of ours.
-    Nothing,
-    /// A run that was made and not let go.
-    Held { run: Arc<Object>, of: Reference },
-    /// A Job that is over, and would stay for ever.
-    Over { job: Arc<Object>, of: Reference },
-    /// What was kept for a Job, of which there is none any more.
-    Kept { secret: Arc<Object>, of: Reference },
-}
-
 impl<K> Strays<K> {
     fn new(kind: Kind, executor_namespace: &str) -> Self {
         Self { kind, executor_namespace: executor_namespace.to_owned(), read_as: PhantomData }
@@ -69,7 +54,6 @@ impl<K> Strays<K> {
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
     type Kind = K;
-    type Observed = Observed;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -102,45 +86,35 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Machine for Strays<K> {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<K>) -> Observed {
-        let (view, me) = (input.view, input.me);
-        let Some(of) = orphaned(me, view).filter(|_| !me.is_deleting()) else { return Observed::Nothing };
+    fn reconcile(&self, cx: &Context<'_, K>) -> Plan<()> {
+        let me = cx.object;
+        let Some(owner) = orphaned(me, cx.view).filter(|_| !me.is_deleting()) else { return Plan::rest() };
+        let owner_uid = owner.uid.clone();
+        // A cache is no proof that an execution is gone.
+        let gone = Plan::step(Step::confirm_gone(owner));
         if *me.kind() == SECRET {
             let ours = me.namespace() == Some(self.executor_namespace.as_str());
-            let needed = !view.labelled(&JOB, OWNER_UID, &of.uid).is_empty();
-            let secret = Arc::clone(me);
-            return if ours && !needed { Observed::Kept { secret, of } } else { Observed::Nothing };
+            if !ours || !cx.view.labelled(&JOB, OWNER_UID, &owner_uid).is_empty() {
+                return Plan::rest();
+            }
+            let no_job = Step::Confirm(Precondition::NoneLabelled {
+                kind: JOB,
+                namespace: me.namespace().map(str::to_owned),
+                label: OWNER_UID,
+                value: owner_uid,
+            });
+            return gone.then(no_job).then(Step::delete(me));
         }
         if is_held(me) {
-            return Observed::Held { run: Arc::clone(me), of };
+            // Of exactly the version that was read: it was not started since.
+            return gone.then(Step::delete_unchanged(me).foreground());
         }
+        // A Job that is over would stay for ever.
         let over = *me.kind() == JOB && is_finished(me);
         if over && me.raw().pointer("/spec/ttlSecondsAfterFinished").is_none() {
-            return Observed::Over { job: Arc::clone(me), of };
+            return gone.then(Step::patch(me, json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}})));
         }
-        Observed::Nothing
-    }
-
-    fn decide(&self, observed: &Observed, _: Timestamp) -> Plan<()> {
-        // A cache is no proof that an execution is gone.
-        match observed {
-            Observed::Nothing => Plan::rest(),
-            // Of exactly the version that was read: it was not let go since.
-            Observed::Held { run, of } => {
-                Plan::step(Step::confirm_gone(of.clone())).then(Step::delete_unchanged(run).foreground())
-            }
-            Observed::Over { job, of } => Plan::step(Step::confirm_gone(of.clone()))
-                .then(Step::patch(job, json!({"spec": {"ttlSecondsAfterFinished": KEPT_SECONDS}}))),
-            Observed::Kept { secret, of } => {
-                let jobs = Step::Confirm(Precondition::NoneLabelled {
-                    kind: JOB,
-                    namespace: secret.namespace().map(str::to_owned),
-                    label: OWNER_UID,
-                    value: of.uid.clone(),
-                });
-                Plan::step(Step::confirm_gone(of.clone())).then(jobs).then(Step::delete(secret))
-            }
-        }
+        Plan::rest()
     }
 }
 

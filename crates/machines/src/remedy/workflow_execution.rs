@@ -49,7 +49,7 @@ use crate::lock::{self, Busy, LEASE, Lock, LockResult, Locks, Marks, UNIT};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Step};
-use crate::view::{Input, Served, View};
+use crate::view::{Context, Served, View};
 
 mod ending;
 mod failure_details;
@@ -94,9 +94,8 @@ impl Default for WorkflowExecutions {
 
 /// A WorkflowExecution and all that its next step depends on.
 #[derive(Debug)]
-pub struct Observed {
-    me: Arc<Object>,
-    execution: Arc<WorkflowExecution>,
+struct Facts<'a> {
+    cx: &'a Context<'a, WorkflowExecution>,
     /// What it acts on, or what is wrong with what it asks for.
     targets: Result<Vec<Target>, String>,
     /// Whether its engine's kind is served.
@@ -120,7 +119,6 @@ pub struct Observed {
 
 impl Machine for WorkflowExecutions {
     type Kind = WorkflowExecution;
-    type Observed = Observed;
     type Status = WorkflowExecutionStatus;
 
     fn description(&self) -> Description {
@@ -155,29 +153,42 @@ impl Machine for WorkflowExecutions {
         Some(audit::remedy::workflow_execution(tell, execution))
     }
 
-    fn observe(&self, input: &Input<'_>, execution: &Arc<WorkflowExecution>) -> Observed {
-        let (view, me, spec) = (input.view, Arc::clone(input.me), &execution.spec);
-        let (kind, key) = (run::kind_of(spec.engine), run::key(&me, spec));
+    fn reconcile(&self, cx: &Context<'_, WorkflowExecution>) -> Plan<WorkflowExecutionStatus> {
+        let facts = self.facts(cx);
+        match lifecycle::of(facts.cx.object, finalizers::WORKFLOW_EXECUTION) {
+            Lifecycle::Add => Plan::step(mark(&facts)),
+            Lifecycle::Run => self.run(&facts, Report::of(&facts)),
+            Lifecycle::CleanUp => ending::clean_up(&facts, Report::of(&facts)),
+            Lifecycle::Nothing => Plan::rest(),
+        }
+    }
+}
+
+impl WorkflowExecutions {
+    fn facts<'a>(&self, cx: &'a Context<'a, WorkflowExecution>) -> Facts<'a> {
+        let execution = cx.typed;
+        let (view, me, spec) = (cx.view, cx.object, &execution.spec);
+        let (kind, key) = (run::kind_of(spec.engine), run::key(me, spec));
         let found = view.get(&kind, &key);
         let recorded = execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());
         let uid = recorded.clone().or_else(|| found.as_ref().map(|run| run.uid().to_owned()));
         let owned = |kind: &Kind| uid.as_deref().map(|uid| view.owned(kind, uid)).unwrap_or_default();
-        let targets = validate::targets(&me, spec);
+        let targets = validate::targets(me, spec);
         let known = targets.as_deref().unwrap_or_default();
-        let locks = Locks::observe(view, &self.system_namespace, &me, known.to_vec());
+        let locks = Locks::observe(view, &self.system_namespace, me, known.to_vec());
         let refused = |of: &dyn Fn(&Kind) -> bool| {
-            input.refusals.iter().find(|one| of(&one.kind)).map(|one| one.failure.clone())
+            cx.refusals.iter().find(|one| of(&one.kind)).map(|one| one.failure.clone())
         };
-        Observed {
+        Facts {
             served: view.serves(&kind),
             power: power::power(
                 view,
                 &self.system_namespace,
-                &me,
+                me,
                 known,
                 spec.execution_config.namespace.as_deref(),
             ),
-            freezes: Selecting::observe(view, &me, Door::Remedy, known),
+            freezes: Selecting::observe(view, me, Door::Remedy, known),
             tasks: owned(&TASK_RUN).iter().filter_map(|task| task.parse().ok()).collect(),
             pods: if spec.engine == Engine::Job { owned(&POD) } else { Vec::new() },
             left_behind: !owned(&run::actors(spec.engine)).is_empty(),
@@ -185,50 +196,38 @@ impl Machine for WorkflowExecutions {
             lock_refused: refused(&|refused| *refused == LEASE),
             conflicts: conflicts(view, &locks),
             locks,
-            run: HeldRun::new(kind, key.clone(), run::owner(&me, &key), found, recorded),
-            execution: Arc::clone(execution),
+            run: HeldRun::new(kind, key.clone(), run::owner(me, &key), found, recorded),
             targets,
-            me,
+            cx,
         }
     }
 
-    fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<WorkflowExecutionStatus> {
-        match lifecycle::of(&observed.me, finalizers::WORKFLOW_EXECUTION) {
-            Lifecycle::Add => Plan::step(mark(observed)),
-            Lifecycle::Run => self.run(observed, Report::of(observed, now)),
-            Lifecycle::CleanUp => ending::clean_up(observed, Report::of(observed, now)),
-            Lifecycle::Nothing => Plan::rest(),
-        }
-    }
-}
-
-impl WorkflowExecutions {
-    fn run(&self, observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+    fn run(&self, facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
         if report.is_over() {
-            return ending::finished(observed, report);
+            return ending::finished(facts, report);
         }
-        let over = observed.run.own().is_some_and(|run| held_run::is_finished(run));
-        if let Some(by) = observed.me.annotation(annotations::CANCEL).filter(|_| !over) {
-            return ending::cancelled(observed, report, by);
+        let over = facts.run.own().is_some_and(|run| held_run::is_finished(run));
+        if let Some(by) = facts.cx.object.annotation(annotations::CANCEL).filter(|_| !over) {
+            return ending::cancelled(facts, report, by);
         }
-        match observed.run.state() {
-            RunState::Absent => self.start(observed, report),
+        match facts.run.state() {
+            RunState::Absent => self.start(facts, report),
             RunState::Foreign(run) => foreign(report, run),
-            RunState::Vanished => vanished(observed, report),
+            RunState::Vanished => vanished(facts, report),
             RunState::Late(run) => Plan::steps(HeldRun::delete_late(run)),
             RunState::Unrecorded(run) => begun(report, &Run::read(run)),
-            RunState::Held(run) => self.start_run(observed, report, run),
-            RunState::Started(run) => follow(observed, report, &Run::read(run)),
+            RunState::Held(run) => self.start_run(facts, report, run),
+            RunState::Started(run) => follow(facts, report, &Run::read(run)),
         }
     }
 
     /// Every gate in its order. Whoever passes them all has its run made in the same plan that takes the lock.
-    fn start(&self, observed: &Observed, mut report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
-        let (spec, now) = (&observed.execution.spec, report.now);
-        if let Some(failure) = &observed.refused {
+    fn start(&self, facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+        let (spec, now) = (&facts.cx.typed.spec, report.now);
+        if let Some(failure) = &facts.refused {
             return refused(report, failure);
         }
-        let targets = match &observed.targets {
+        let targets = match &facts.targets {
             Ok(targets) => targets,
             Err(problem) => return invalid(report, problem),
         };
@@ -237,21 +236,21 @@ impl WorkflowExecutions {
         if let Some(problem) = validate::problem(spec, target) {
             return invalid(report, &problem);
         }
-        if observed.served == Served::No {
-            return unsupported(observed, report);
+        if facts.served == Served::No {
+            return unsupported(facts, report);
         }
-        if let Err(not_allowed) = &observed.power {
+        if let Err(not_allowed) = &facts.power {
             return forbidden(report, not_allowed);
         }
-        let standing = observed.freezes.standing(now);
+        let standing = facts.freezes.standing(now);
         if let freeze::Standing::Frozen(hold) = &standing {
             return frozen(report, &standing, hold);
         }
-        if let Some(failure) = &observed.lock_refused {
+        if let Some(failure) = &facts.lock_refused {
             let at = later(now, REFUSED_RETRY);
             return report.waits(Reason::Forbidden, &failure.to_string()).wake_at(at);
         }
-        let memory = match locking::memory(&observed.locks) {
+        let memory = match locking::memory(&facts.locks) {
             Ok(memory) => memory,
             Err(unreadable) => return report.waits(Reason::Unknown, &unreadable.to_string()),
         };
@@ -262,18 +261,18 @@ impl WorkflowExecutions {
             no @ Verdict::Blocked(_)
             | no @ Verdict::Exhausted { .. }
             | no @ Verdict::BackingOff { .. }
-            | no @ Verdict::Recent { .. } => return too_soon(observed, report, &no),
+            | no @ Verdict::Recent { .. } => return too_soon(facts, report, &no),
         }
-        let run = observed.run.reference();
-        let steps = match observed.locks.acquire(&observed.me, Some(run), &Marks::new(), now) {
+        let run = facts.run.reference();
+        let steps = match facts.locks.acquire(facts.cx.object, Some(run), &Marks::new(), now) {
             LockResult::Acquired => Vec::new(),
             LockResult::Acquire(steps) => steps,
             LockResult::Reap(steps) => return Plan::steps(steps),
             LockResult::Busy(busy) => return self::busy(report, *busy),
         };
-        let message = format!("made {} {}", run::kind_of(spec.engine).kind, run::key(&observed.me, spec));
+        let message = format!("made {} {}", run::kind_of(spec.engine).kind, run::key(facts.cx.object, spec));
         Plan { steps, ..Plan::rest() }
-            .then(observed.run.create(run::manifest(&observed.me, spec, target)))
+            .then(facts.run.create(run::manifest(facts.cx.object, spec, target)))
             .note(Note::normal(Reason::WorkflowValidated, format!("may be run on {target}")))
             .note(Note::normal(Reason::PipelineRunCreated, message))
     }
@@ -282,13 +281,13 @@ impl WorkflowExecutions {
     /// first, by compare-and-swap, so a lock that was lost is noticed before anything runs.
     fn start_run(
         &self,
-        observed: &Observed,
+        facts: &Facts<'_>,
         report: Report<'_>,
         run: &Arc<Object>,
     ) -> Plan<WorkflowExecutionStatus> {
         let reference = run.reference();
         let go = held_run::start(run);
-        match observed.locks.acquire(&observed.me, Some(reference), &Marks::new(), report.now) {
+        match facts.locks.acquire(facts.cx.object, Some(reference), &Marks::new(), report.now) {
             LockResult::Acquired => Plan::steps(go),
             LockResult::Acquire(steps) => Plan::steps(steps.into_iter().chain(go)),
             LockResult::Reap(steps) => Plan::steps(steps),
@@ -305,14 +304,14 @@ impl WorkflowExecutions {
 }
 
 /// The first write: its finalizer, and by which target it is found.
-fn mark(observed: &Observed) -> Step {
-    let me = &observed.me;
+fn mark(facts: &Facts<'_>) -> Step {
+    let me = facts.cx.object;
     let mut finalizers = me.finalizers().to_vec();
     finalizers.push(finalizers::WORKFLOW_EXECUTION.to_owned());
     let mut metadata = json!({"finalizers": finalizers});
-    if let Some(target) = observed.targets.as_ref().ok().and_then(|targets| targets.first()) {
+    if let Some(target) = facts.targets.as_ref().ok().and_then(|targets| targets.first()) {
         metadata["labels"] = json!({TARGET_HASH: target.short_hash()});
-        metadata["annotations"] = json!({pawl::TARGET: observed.execution.spec.target_resource});
+        metadata["annotations"] = json!({pawl::TARGET: facts.cx.typed.spec.target_resource});
     }
     Step::patch_unchanged(me, json!({"metadata": metadata}))
 }
@@ -327,9 +326,9 @@ fn invalid(report: Report<'_>, problem: &str) -> Plan<WorkflowExecutionStatus> {
 
 /// What is not served may have been defined a moment ago: until then nothing is concluded from a cache. But an execution
 /// does not wait for ever for a kind that is defined and in this version never served.
-fn unsupported(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
-    let kind = run::kind_of(observed.execution.spec.engine);
-    let created = observed.me.meta().creation_timestamp.as_ref().map(|time| time.0);
+fn unsupported(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+    let kind = run::kind_of(facts.cx.typed.spec.engine);
+    let created = facts.cx.object.meta().creation_timestamp.as_ref().map(|time| time.0);
     let patient = created.is_some_and(|created| report.now < later(created, APPEARS_WITHIN));
     let definition = Key::new(None, &format!("{}.{}", kind.plural, kind.group));
     let definition = Reference { kind: CUSTOM_RESOURCE_DEFINITION, key: definition, uid: String::new() };
@@ -367,11 +366,11 @@ fn frozen(
 
 /// What the target remembers says no.
 fn too_soon(
-    observed: &Observed,
+    facts: &Facts<'_>,
     mut report: Report<'_>,
     verdict: &Verdict<'_>,
 ) -> Plan<WorkflowExecutionStatus> {
-    let id = &observed.execution.spec.workflow_ref.workflow_id;
+    let id = &facts.cx.typed.spec.workflow_ref.workflow_id;
     let target = report.status.target.clone().unwrap_or_default();
     let failures = |failures: u32| Some(i32::try_from(failures).unwrap_or(i32::MAX));
     let mut details = SkipDetails::default();
@@ -432,7 +431,7 @@ fn too_soon(
         plan = plan.note(Note::normal(Reason::CooldownActive, message));
     }
     // A cache that lags must not skip anybody.
-    plan.steps.extend(locking::own(&observed.locks).map(|seen| Step::confirm_unchanged(seen)));
+    plan.steps.extend(locking::own(&facts.locks).map(|seen| Step::confirm_unchanged(seen)));
     plan
 }
 
@@ -440,7 +439,7 @@ fn too_soon(
 fn busy(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowExecutionStatus> {
     let message = busy.message();
     let Busy { lease, give_back, .. } = busy;
-    let conflict = lease.as_ref().and_then(|lease| report.observed.conflicts.get(&lease.key()).cloned());
+    let conflict = lease.as_ref().and_then(|lease| report.facts.conflicts.get(&lease.key()).cloned());
     report.target_locked(&message);
     let gate = Gate::stopped(GateName::Lock, Reason::ResourceBusy, &message, "the holder lets go");
     let details = SkipDetails {
@@ -462,25 +461,25 @@ fn begun(mut report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
 }
 
 /// A run that is neither held nor unknown.
-fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+fn follow(facts: &Facts<'_>, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
     let now = report.now;
     match run.standing() {
         Standing::Succeeded(_) => report.completes(run),
         Standing::Failed(_) => {
             let limit = later(run.ended_at().unwrap_or(now), DETAILS_LIMIT);
-            match failure_details::of(run, &observed.tasks, &observed.pods) {
+            match failure_details::of(run, &facts.tasks, &facts.pods) {
                 Some(failure) => report.fails(&failure),
                 None if now < limit => report.runs(None).wake_at(limit),
-                None => report.fails(&failure_details::at_least(run, &observed.tasks)),
+                None => report.fails(&failure_details::at_least(run, &facts.tasks)),
             }
         }
         Standing::Held | Standing::Going(_) => {
             let deadline = report.deadline();
             if deadline <= now {
-                return timed_out(observed, report, run);
+                return timed_out(facts, report, run);
             }
-            let stuck = failure_details::cannot_start(&observed.pods);
-            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
+            let stuck = failure_details::cannot_start(&facts.pods);
+            let since = facts.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
             match stuck {
                 Some(failure) if limit <= now => {
@@ -496,8 +495,8 @@ fn follow(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowEx
 }
 
 /// Its time is over, and whoever runs it has not ended it.
-fn timed_out(observed: &Observed, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
-    let timeout = observed.execution.spec.execution_config.timeout;
+fn timed_out(facts: &Facts<'_>, report: Report<'_>, run: &Run) -> Plan<WorkflowExecutionStatus> {
+    let timeout = facts.cx.typed.spec.execution_config.timeout;
     let message = format!("the run did not end within {timeout} and {TIMEOUT_GRACE} more; it is stopped");
     let mut plan = report.fails(&Failure::plain(Reason::Timeout, message, true));
     plan.steps.extend(held_run::stop(run.object()));
@@ -514,9 +513,9 @@ fn foreign(report: Report<'_>, run: &Object) -> Plan<WorkflowExecutionStatus> {
 
 /// Somebody deleted the run before its result was recorded: a failure of its own, never a silent second run (I2). What
 /// still acts for it keeps the lock.
-fn vanished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
-    let run = observed.run.reference();
-    if observed.left_behind {
+fn vanished(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+    let run = facts.run.reference();
+    if facts.left_behind {
         let deadline = report.deadline();
         if report.now < deadline {
             return Plan::rest().wake_at(deadline);
@@ -547,7 +546,7 @@ fn conflicts(view: &dyn View, locks: &Locks) -> BTreeMap<Key, ConflictingWorkflo
     held.map(|lease| (lease.key(), locking::conflict(view, lease))).collect()
 }
 
-impl Observed {
+impl Facts<'_> {
     /// The run, if this execution made it.
     fn ours(&self) -> Option<Run> {
         self.run.own().map(Run::read)

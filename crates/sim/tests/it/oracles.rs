@@ -11,8 +11,8 @@ use pawl_integrations::github::fake::{
 use pawl_machines::git::github::{self, Account, Ask, CheckRun, CheckState};
 use pawl_machines::machine::{AnyMachine, Depth, Description, Machine, Primary};
 use pawl_machines::object::Key;
-use pawl_machines::plan::{Part, Plan, Step};
-use pawl_machines::view::Input;
+use pawl_machines::plan::{Plan, Step};
+use pawl_machines::view::Context;
 use pawl_sim::campaign::Simulator;
 use pawl_sim::ground::{Ground, request};
 use pawl_sim::hub::Sky;
@@ -35,7 +35,6 @@ enum Habit {
 
 impl Machine for Habit {
     type Kind = ConfigMap;
-    type Observed = (pawl_machines::object::Reference, u64);
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -50,18 +49,15 @@ impl Machine for Habit {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, me: &Arc<ConfigMap>) -> Self::Observed {
-        let count = me.data.as_ref().and_then(|data| data.get("count")).and_then(|count| count.parse().ok());
-        (input.me.reference(), count.unwrap_or(0))
-    }
-
-    fn decide(&self, (me, count): &Self::Observed, _: Timestamp) -> Plan<Value> {
+    fn reconcile(&self, cx: &Context<'_, ConfigMap>) -> Plan<Value> {
+        let data = cx.typed.data.as_ref();
+        let count = data.and_then(|data| data.get("count")).and_then(|count| count.parse::<u64>().ok());
         let data = match self {
             Self::Restless => json!({"a": "b"}),
-            Self::Counts => json!({"count": (count + 1).to_string()}),
+            Self::Counts => json!({"count": (count.unwrap_or(0) + 1).to_string()}),
         };
         let patch = json!({"data": data});
-        Plan::step(Step::Patch { target: me.clone(), resource_version: None, patch, part: Part::Main })
+        Plan::step(Step::patch(cx.object, patch))
     }
 }
 
@@ -179,7 +175,6 @@ struct Backwards;
 
 impl Machine for Backwards {
     type Kind = pawl_api::git::Workflow;
-    type Observed = ();
     type Status = Value;
 
     fn description(&self) -> Description {
@@ -195,9 +190,8 @@ impl Machine for Backwards {
         }
     }
 
-    fn observe(&self, _: &Input<'_>, _: &Arc<Self::Kind>) {}
-
-    fn decide(&self, (): &(), now: Timestamp) -> Plan<Value> {
+    fn reconcile(&self, cx: &Context<'_, Self::Kind>) -> Plan<Value> {
+        let now = cx.now;
         let phase = if now.as_second() % 2 == 0 { "Succeeded" } else { "Pending" };
         Plan::rest().status(json!({"phase": phase})).wake_at(now + jiff::SignedDuration::from_secs(1))
     }

@@ -47,9 +47,9 @@ impl Round<'_> {
     /// Finishes the plan with what is so before its steps are done.
     pub(super) fn report(mut self) -> Plan<DeploymentStatus> {
         let counts = self.counts();
-        let before = self.observed.deployment.status.clone().unwrap_or_default();
+        let before = self.cx.typed.status.clone().unwrap_or_default();
         let mut conditions =
-            Conditions { list: before.conditions.clone().unwrap_or_default(), now: self.now };
+            Conditions { list: before.conditions.clone().unwrap_or_default(), now: self.cx.now };
         self.report_pause(&mut conditions);
         let minimum = self.replicas.saturating_sub(self.limits.unavailable);
         if counts.available >= minimum {
@@ -67,7 +67,7 @@ impl Round<'_> {
             ready_replicas: some(counts.ready),
             available_replicas: some(counts.available),
             unavailable_replicas: some(counts.replicas.saturating_sub(counts.available).max(0)),
-            observed_generation: Some(self.observed.me.generation()),
+            observed_generation: Some(self.cx.object.generation()),
             collision_count: some(self.collisions()),
             conditions: Some(conditions.list),
             ..before
@@ -105,7 +105,7 @@ impl Round<'_> {
         let about = match (&self.made, self.new) {
             (Some(name), _) => format!("ReplicaSet {name:?}"),
             (None, Some(new)) => format!("ReplicaSet {:?}", new.name()),
-            (None, None) => format!("Deployment {:?}", self.observed.me.name()),
+            (None, None) => format!("Deployment {:?}", self.cx.object.name()),
         };
         let finished = format!("{about} has successfully progressed.");
         let is_complete = conditions.reason(PROGRESSING) == Some(COMPLETE);
@@ -135,7 +135,7 @@ impl Round<'_> {
         }
         let ends = conditions.updated(PROGRESSING).map(|updated| later(updated, deadline));
         match ends {
-            Some(ends) if ends < self.now => {
+            Some(ends) if ends < self.cx.now => {
                 let message = format!("{about} has timed out progressing.");
                 conditions.set(PROGRESSING, "False", TIMED_OUT, &message);
             }

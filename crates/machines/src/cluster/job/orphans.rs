@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::pods::Seen;
@@ -10,22 +9,14 @@ use super::{JOB, POD};
 use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Step};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// Lets go the Pods of Jobs that are gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OrphanPods;
 
-/// A Pod that is tracked, though no Job that it names seems to be there.
-#[derive(Debug)]
-pub struct Orphan {
-    pod: Seen,
-    job: Option<Reference>,
-}
-
 impl Machine for OrphanPods {
     type Kind = Pod;
-    type Observed = Option<Orphan>;
     type Status = ();
 
     fn description(&self) -> Description {
@@ -40,21 +31,17 @@ impl Machine for OrphanPods {
         }
     }
 
-    fn observe(&self, input: &Input<'_>, _: &Arc<Pod>) -> Option<Orphan> {
-        let pod = Seen::of(Arc::clone(input.me)).filter(Seen::is_tracked)?;
-        let Some(owner) = input.me.controller().filter(|owner| owner.kind == JOB.kind) else {
-            return Some(Orphan { pod, job: None });
+    fn reconcile(&self, cx: &Context<'_, Pod>) -> Plan<()> {
+        let Some(pod) = Seen::of(Arc::clone(cx.object)).filter(Seen::is_tracked) else { return Plan::rest() };
+        let Some(owner) = cx.object.controller().filter(|owner| owner.kind == JOB.kind) else {
+            return Plan::step(pod.release());
         };
-        let key = Key::new(input.me.namespace(), &owner.name);
-        let there = input.view.get(&JOB, &key).is_some_and(|job| job.uid() == owner.uid);
+        let key = Key::new(cx.object.namespace(), &owner.name);
+        if cx.view.get(&JOB, &key).is_some_and(|job| job.uid() == owner.uid) {
+            return Plan::rest();
+        }
         let job = Reference { kind: JOB, key, uid: owner.uid.clone() };
-        (!there).then_some(Orphan { pod, job: Some(job) })
-    }
-
-    fn decide(&self, observed: &Option<Orphan>, _: Timestamp) -> Plan<()> {
-        let Some(Orphan { pod, job }) = observed else { return Plan::rest() };
-        let confirm = job.clone().map(Step::confirm_gone);
-        Plan { steps: confirm.into_iter().chain([pod.release()]).collect(), ..Plan::rest() }
+        Plan::step(Step::confirm_gone(job)).then(pod.release())
     }
 }
 

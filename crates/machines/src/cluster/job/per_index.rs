@@ -20,7 +20,6 @@ impl<'a> Round<'a> {
             return;
         };
         let given_up: Vec<i32> = self
-            .observed
             .pods
             .iter()
             .filter(|pod| pod.is_tracked() && self.counts_as_failed(pod) && self.is_last_straw(pod, limit))
@@ -45,12 +44,12 @@ impl<'a> Round<'a> {
 
     /// The last failed Pod of every index that is to be tried again and has no Pod yet.
     fn tallies(&self) -> BTreeMap<i32, &'a Seen> {
-        let observed = self.observed;
+        let pods = self.pods;
         let busy: BTreeSet<i32> = self.active().filter_map(Seen::index).collect();
         let done: BTreeSet<i32> =
-            observed.pods.iter().filter(|pod| pod.has_succeeded()).filter_map(Seen::index).collect();
+            pods.iter().filter(|pod| pod.has_succeeded()).filter_map(Seen::index).collect();
         let mut last: BTreeMap<i32, &Seen> = BTreeMap::new();
-        for pod in observed.pods.iter().filter(|pod| pod.is_tracked() && self.counts_as_failed(pod)) {
+        for pod in pods.iter().filter(|pod| pod.is_tracked() && self.counts_as_failed(pod)) {
             let open = |index: &i32| {
                 Some(*index) < self.spec.completions
                     && !self.indexes.contains(*index)
@@ -92,7 +91,7 @@ impl<'a> Round<'a> {
             Some(later(last.finished_at()?, backoff::doubling(FIRST_BACKOFF, attempts, LONGEST_BACKOFF)))
         };
         let (tired, rested): (Vec<_>, Vec<_>) =
-            vacancies.into_iter().partition(|index| ready_at(index).is_some_and(|at| at > self.now));
+            vacancies.into_iter().partition(|index| ready_at(index).is_some_and(|at| at > self.cx.now));
         if let Some(at) = tired.iter().filter_map(ready_at).min() {
             self.wake_at(at);
         }

@@ -4,7 +4,7 @@ use crate::cluster::garbage::Garbage;
 use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::testing::Cluster;
-use crate::view::{Keepsake, View};
+use crate::view::{Input, View};
 use serde_json::{Value, json};
 
 /// A cluster with one Job, in which the test is the node that runs the Pods.
@@ -422,13 +422,7 @@ fn a_replica_that_sees_the_job_before_its_pods_does_not_count_a_result_twice() {
     let mut view = run.cluster.world.clone();
     view.put(late_pod);
     let me = view.get(&JOB, &run.key).unwrap();
-    let input = Input {
-        view: &view,
-        me: &me,
-        refusals: &[],
-        answers: &Arc::default(),
-        keepsake: &Keepsake::default(),
-    };
+    let input = Input { view: &view, me: &me, refusals: &[], answers: &Arc::default() };
     let plan = run.machines[0].plan(&input, run.cluster.now).unwrap();
     let outcome = run.cluster.apply(plan, me, usize::MAX);
     assert_eq!(outcome.failure.unwrap().reason, "Outdated");

@@ -46,18 +46,18 @@ impl Round<'_> {
         let failure = |reason: &str, message: String| {
             Some(Verdict { success: false, reason: reason.to_owned(), message })
         };
-        let failed = self.observed.pods.iter().filter(|pod| pod.is_tracked() && pod.has_failed());
+        let failed = self.pods.iter().filter(|pod| pod.is_tracked() && pod.has_failed());
         for pod in failed {
             if let Some((Action::FailJob, message)) = self.action(pod) {
                 return failure("PodFailurePolicy", message);
             }
         }
-        let held = self.observed.pods.iter().filter(|pod| self.held.contains(pod.uid()));
+        let held = self.pods.iter().filter(|pod| self.held.contains(pod.uid()));
         let held = count(held.filter(|pod| self.counts(pod)).count());
         if self.failed().saturating_add(held) > self.backoff_limit() || self.restarts_exceed_limit() {
             return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit".to_owned());
         }
-        if self.deadline().is_some_and(|deadline| deadline <= self.now) {
+        if self.deadline().is_some_and(|deadline| deadline <= self.cx.now) {
             let message = "Job was active longer than specified deadline".to_owned();
             return failure("DeadlineExceeded", message);
         }

@@ -14,7 +14,7 @@ use crate::cluster::tekton::substitute::{Replacements, ResultName, results_named
 use crate::cluster::tekton::values::{self, Problem};
 use crate::cluster::tekton::{Verdict, workspace};
 use crate::object::{Object, Reference};
-use crate::view::Input;
+use crate::view::Context;
 
 /// What is known of the pipeline in this look.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ pub(super) struct Pipeline {
 }
 
 /// Finds the pipeline and, before anything has run, checks it and its tasks.
-pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Resolved {
-    let me = input.me;
+pub(super) fn resolve(cx: &Context<'_, PipelineRun>, is_new: bool) -> Resolved {
+    let (me, run) = (cx.object, cx.typed);
     let kept = run.status.as_ref().and_then(|status| status.pipeline_spec.clone());
     let named = run.spec.pipeline_ref.as_ref().and_then(|it| {
         let in_bundle =
@@ -56,7 +56,7 @@ pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Res
     let found = match (&run.spec.pipeline_spec, kept, &run.spec.pipeline_ref) {
         (Some(spec), _, None) => Ok(spec.clone()),
         (None, Some(kept), Some(_)) => Ok(kept),
-        (None, None, Some(reference)) => match Wanted::from(reference).find::<PipelineSpec>(input) {
+        (None, None, Some(reference)) => match Wanted::from(reference).find::<PipelineSpec, _>(cx) {
             Origin::Found { spec, .. } => Ok(*spec),
             Origin::Ask(call) => return Resolved::Asking(vec![call]),
             Origin::Later(why) => return Resolved::Later(why),
@@ -84,8 +84,8 @@ pub(super) fn resolve(input: &Input<'_>, run: &PipelineRun, is_new: bool) -> Res
             return Resolved::Refused { verdict: not_got(me, &why), confirm };
         }
     };
-    match Pipeline::check(input, run, name, spec) {
-        Ok(pipeline) if is_new => pipeline.check_tasks(input),
+    match Pipeline::check(cx, name, spec) {
+        Ok(pipeline) if is_new => pipeline.check_tasks(cx),
         Ok(pipeline) => Resolved::Pipeline(Box::new(pipeline)),
         Err(verdict) => Resolved::Refused { verdict, confirm: vec![] },
     }
@@ -98,13 +98,8 @@ pub(super) fn not_got(me: &Object, why: &str) -> Verdict {
 }
 
 impl Pipeline {
-    fn check(
-        input: &Input<'_>,
-        run: &PipelineRun,
-        name: String,
-        spec: PipelineSpec,
-    ) -> Result<Self, Verdict> {
-        let me = input.me;
+    fn check(cx: &Context<'_, PipelineRun>, name: String, spec: PipelineSpec) -> Result<Self, Verdict> {
+        let (me, run) = (cx.object, cx.typed);
         let of = format!("{}/{name}", me.namespace().unwrap_or_default());
         if let Err(invalid) = Graph::new(&spec) {
             let part = if invalid.of_finally { " for finally clause" } else { "" };
@@ -171,8 +166,8 @@ impl Pipeline {
     }
 
     /// Looks at the tasks themselves, which may have to be asked for.
-    fn check_tasks(self, input: &Input<'_>) -> Resolved {
-        let of = format!("{}/{}", input.me.namespace().unwrap_or_default(), self.name);
+    fn check_tasks(self, cx: &Context<'_, PipelineRun>) -> Resolved {
+        let of = format!("{}/{}", cx.object.namespace().unwrap_or_default(), self.name);
         let mut found: BTreeMap<&str, TaskSpec> = BTreeMap::new();
         let mut asking = Vec::new();
         for task in self.tasks() {
@@ -182,7 +177,7 @@ impl Pipeline {
                     labels: serde_json::Map::new(),
                     spec: Box::new(spec.clone()),
                 },
-                (None, Some(reference)) => Wanted::from(reference).find::<TaskSpec>(input),
+                (None, Some(reference)) => Wanted::from(reference).find::<TaskSpec, _>(cx),
                 (None, None) => continue,
             };
             let (why, confirm) = match origin {

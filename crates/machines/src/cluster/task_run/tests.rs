@@ -1,7 +1,7 @@
 use super::*;
 use crate::machine::AnyMachine;
 use crate::testing::Cluster;
-use crate::view::{Keepsake, View};
+use crate::view::{Input, View};
 use std::time::Duration;
 
 /// A cluster with one TaskRun, in which the test is the node that runs the Pods.
@@ -213,13 +213,7 @@ fn a_task_that_is_only_not_seen_yet_fails_nothing() {
     let me = run.cluster.world.get(&TASK_RUN, &run.key).unwrap();
     let mut late = run.cluster.world.clone();
     late.remove(&TASK, &task.key());
-    let input = Input {
-        view: &late,
-        me: &me,
-        refusals: &[],
-        answers: &Arc::default(),
-        keepsake: &Keepsake::default(),
-    };
+    let input = Input { view: &late, me: &me, refusals: &[], answers: &Arc::default() };
     let plan = run.machines[0].plan(&input, run.cluster.now).unwrap();
     let outcome = run.cluster.apply(plan, me, usize::MAX);
     assert!(outcome.failure.is_some(), "the server says that it is there");

@@ -18,7 +18,7 @@ use crate::cluster::job::later;
 use crate::external::Request;
 use crate::failure::Category;
 use crate::object::{Key, Reference};
-use crate::view::Input;
+use crate::view::Context;
 
 /// How long Tekton waits for a resolver before the run fails.
 const RESOLUTION_TIMEOUT: Duration = Duration::from_mins(1);
@@ -91,10 +91,10 @@ impl<'a> From<&'a TaskRef> for Wanted<'a> {
 
 impl Wanted<'_> {
     /// Finds it, or says what is in the way.
-    pub(crate) fn find<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+    pub(crate) fn find<T: DeserializeOwned, K>(&self, cx: &Context<'_, K>) -> Origin<T> {
         match self.resolver.filter(|resolver| !resolver.is_empty()) {
-            None => self.find_object(input),
-            Some("bundles") => self.find_in_bundle(input),
+            None => self.find_object(cx),
+            Some("bundles") => self.find_in_bundle(cx),
             Some(other) => Origin::Refused(format!(
                 "resolver type {other} is not supported by the embedded runner: name an object of this namespace, or \
                  use the bundles resolver"
@@ -102,20 +102,20 @@ impl Wanted<'_> {
         }
     }
 
-    fn find_object<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+    fn find_object<T: DeserializeOwned, K>(&self, cx: &Context<'_, K>) -> Origin<T> {
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
             return Origin::Refused(
                 "the reference names nothing: neither `name` nor `resolver` is set".to_owned(),
             );
         };
-        let key = Key::new(input.me.namespace(), name);
-        match input.view.get(self.kind, &key) {
+        let key = Key::new(cx.object.namespace(), name);
+        match cx.view.get(self.kind, &key) {
             Some(object) => read(name, object.raw()),
             None => Origin::Absent(Reference { kind: self.kind.clone(), key, uid: String::new() }),
         }
     }
 
-    fn find_in_bundle<T: DeserializeOwned>(&self, input: &Input<'_>) -> Origin<T> {
+    fn find_in_bundle<T: DeserializeOwned, K>(&self, cx: &Context<'_, K>) -> Origin<T> {
         let param =
             |name: &str| self.params.iter().find(|param| param.name == name).map(|param| plain(&param.value));
         let default_kind = if *self.kind == PIPELINE { "pipeline" } else { "task" };
@@ -131,7 +131,7 @@ impl Wanted<'_> {
             return Origin::Refused(wanted);
         }
         let entry = BundleEntry { bundle, kind: default_kind.to_owned(), name };
-        match input.answers.get(&entry) {
+        match cx.answers.get(&entry) {
             None => Origin::Ask(entry),
             Some(Ok(manifest)) => read(&entry.name, manifest),
             Some(Err(failure)) => match failure.category {

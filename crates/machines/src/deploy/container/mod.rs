@@ -24,12 +24,12 @@ use serde_json::{Map, Value, json};
 
 pub use self::manifests::out;
 use self::manifests::{Config, MAIN};
-use super::deploy_item::{Come, Observed, Work};
+use super::deploy_item::{Come, Work};
 use super::item_job::Flow;
 use crate::held_run::{self, HeldRun, RunState};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Note, Step};
-use crate::view::View;
+use crate::view::{Context, View};
 use crate::yaml;
 
 /// What an item of this deployer depends on.
@@ -115,7 +115,12 @@ impl Facts {
 }
 
 /// What has come of an item whose job was picked up.
-pub(super) fn work(observed: &Observed, facts: &Facts, flow: Flow, status: &DeployItemStatus) -> Work {
+pub(super) fn work(
+    cx: &Context<'_, DeployItem>,
+    facts: &Facts,
+    flow: Flow,
+    status: &DeployItemStatus,
+) -> Work {
     let kept = Kept::of(status);
     let config = match &facts.config {
         Ok(config) => config,
@@ -138,7 +143,7 @@ pub(super) fn work(observed: &Observed, facts: &Facts, flow: Flow, status: &Depl
         return Work { steps: staying.map(|job| held_run::delete(job)).collect(), ..Work::default() };
     }
     match facts.job.state() {
-        RunState::Absent => start(observed, facts, config, flow, status),
+        RunState::Absent => start(cx, facts, config, flow, status),
         RunState::Foreign(job) => {
             let message = format!("Job {key} exists and belongs to somebody else");
             Work {
@@ -164,8 +169,14 @@ pub(super) fn work(observed: &Observed, facts: &Facts, flow: Flow, status: &Depl
 }
 
 /// Makes what the Job needs, then the Job.
-fn start(observed: &Observed, facts: &Facts, config: &Config, flow: Flow, status: &DeployItemStatus) -> Work {
-    let me = &observed.me;
+fn start(
+    cx: &Context<'_, DeployItem>,
+    facts: &Facts,
+    config: &Config,
+    flow: Flow,
+    status: &DeployItemStatus,
+) -> Work {
+    let me = cx.object;
     let data = manifests::input(config, facts.target.as_deref());
     let mut steps = manifests::surroundings(me);
     match &facts.input {

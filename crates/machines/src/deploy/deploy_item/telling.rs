@@ -1,23 +1,22 @@
 //! What does an item tell people: that it has come to a phase, and what of its configuration nobody reads.
 
-use jiff::Timestamp;
 use pawl_api::deploy::{DeployItemStatus, conditions, execution};
 use pawl_api::meta::{NewCondition, Reason, condition};
 
-use super::Observed;
+use super::Facts;
 use crate::deploy::config_keys;
 use crate::object::{Key, Reference};
 use crate::plan::Note;
 
 /// That it has come to a phase. Of the items that do so at the same moment one Event tells, about their Execution.
-pub(super) fn moved(observed: &Observed, reason: Reason, message: String) -> Note {
-    let job = observed.item.status.as_ref().and_then(|status| status.job_id.clone()).unwrap_or_default();
+pub(super) fn moved(facts: &Facts<'_>, reason: Reason, message: String) -> Note {
+    let job = facts.cx.typed.status.as_ref().and_then(|status| status.job_id.clone()).unwrap_or_default();
     let note = Note::normal(reason, message).once(job);
-    let parent = observed.me.controller().filter(|owner| owner.kind == execution::KIND.kind);
+    let parent = facts.cx.object.controller().filter(|owner| owner.kind == execution::KIND.kind);
     match parent {
         Some(owner) => note.together(Reference {
             kind: execution::KIND,
-            key: Key::new(observed.me.namespace(), &owner.name),
+            key: Key::new(facts.cx.object.namespace(), &owner.name),
             uid: owner.uid.clone(),
         }),
         None => note,
@@ -25,14 +24,14 @@ pub(super) fn moved(observed: &Observed, reason: Reason, message: String) -> Not
 }
 
 /// Says which keys of its configuration nobody reads.
-pub(super) fn warns(observed: &Observed, status: &mut DeployItemStatus, now: Timestamp) -> Option<Note> {
-    let unread = config_keys::unread(&observed.item.spec.type_, &observed.item.spec.config);
+pub(super) fn warns(facts: &Facts<'_>, status: &mut DeployItemStatus) -> Option<Note> {
+    let unread = config_keys::unread(&facts.cx.typed.spec.type_, &facts.cx.typed.spec.config);
     if unread.is_empty() {
         condition::remove(&mut status.conditions, conditions::KEYS_IGNORED);
         return None;
     }
     let message = format!("not known, and passed over: {}", unread.join(", "));
     let new = NewCondition::yes(conditions::KEYS_IGNORED, Reason::KeysIgnored, &message);
-    condition::set(&mut status.conditions, new, observed.me.meta().generation, now);
+    condition::set(&mut status.conditions, new, facts.cx.object.meta().generation, facts.cx.now);
     Some(Note::warning(Reason::KeysIgnored, message).once(status.job_id.clone().unwrap_or_default()))
 }

@@ -13,7 +13,7 @@ use pawl_api::meta::reference::NamedRef;
 use serde_json::{Map, Value};
 
 use super::family::{Family, Owned};
-use super::{Observed, Report, remove};
+use super::{Facts, Report, remove};
 use crate::deploy::export_secret;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Step};
@@ -51,12 +51,9 @@ pub(super) fn read(view: &dyn View, family: &Family) -> Vec<Exported> {
 }
 
 /// Collects, and ends the job.
-pub(super) fn complete(
-    observed: &Observed,
-    mut report: Report<'_, ExecutionStatus>,
-) -> Plan<ExecutionStatus> {
+pub(super) fn complete(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus>) -> Plan<ExecutionStatus> {
     let mut all = Map::new();
-    for Exported { item, key, value } in &observed.exported {
+    for Exported { item, key, value } in &facts.exported {
         match value {
             Some(Ok(value)) => {
                 all.insert(item.clone(), value.clone());
@@ -74,7 +71,7 @@ pub(super) fn complete(
             }
         }
     }
-    if let Some(refusal) = observed.refusals.first() {
+    if let Some(refusal) = facts.cx.refusals.first() {
         return report.fails("Completing", Reason::ExportMissing, refusal.failure.to_string());
     }
     let count = all.len();
@@ -83,13 +80,13 @@ pub(super) fn complete(
         let message = format!("the exports are {} bytes; at most {MAX_EXPORT_BYTES} are allowed", text.len());
         return report.fails("Completing", Reason::ExportTooLarge, message);
     }
-    let key = key(&observed.me);
-    let write = || export_secret::write(&observed.me, &key, observed.collected.as_ref(), &text);
+    let key = key(facts.cx.object);
+    let write = || export_secret::write(facts.cx.object, &key, facts.collected.as_ref(), &text);
     if let Some(step) = (count > 0).then(write).flatten() {
         // One of that name may be adopted that says something else: the job ends when the right one is seen.
         return Plan::step(step);
     }
-    let step = discard(observed, count);
+    let step = discard(facts, count);
     report.status.export_ref = (count > 0).then_some(NamedRef { name: key.name, namespace: None });
     let message = match count {
         0 => "the job succeeded".to_owned(),
@@ -100,11 +97,11 @@ pub(super) fn complete(
 }
 
 /// What an earlier job exported is no longer so.
-fn discard(observed: &Observed, count: usize) -> Option<Step> {
-    let secret = observed.collected.as_ref().filter(|secret| count == 0 && !secret.is_deleting());
-    secret.filter(|secret| is_ours(observed, secret)).map(remove)
+fn discard(facts: &Facts<'_>, count: usize) -> Option<Step> {
+    let secret = facts.collected.as_ref().filter(|secret| count == 0 && !secret.is_deleting());
+    secret.filter(|secret| is_ours(facts, secret)).map(remove)
 }
 
-fn is_ours(observed: &Observed, secret: &Arc<Object>) -> bool {
-    secret.controller().is_some_and(|owner| owner.uid == observed.me.uid())
+fn is_ours(facts: &Facts<'_>, secret: &Arc<Object>) -> bool {
+    secret.controller().is_some_and(|owner| owner.uid == facts.cx.object.uid())
 }

@@ -1,10 +1,11 @@
 //! Which DeployItems does an Execution control, and how does each stand in its job?
 //!
-//! An Execution may have ten thousand of them, and a look comes after every few that finish. So a look keeps what it found
-//! ([`Keepsake`](crate::view::Keepsake)): the list as it was read, and of each object what every look asks. The next look
-//! goes over the objects that are there now; one that is the very version that was seen before is not looked into again.
+//! An Execution may have ten thousand of them, and is reconciled after every few that finish. So [`Families`] keeps what the
+//! last reconcile read: the list, and of each object what every reconcile asks. The next one goes over the objects that are
+//! there now; one that is the very version that was read before is not read again.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
 
 use pawl_api::deploy::{DeployItem, DeployItemPhase, Execution, deploy_item, target};
 
@@ -13,7 +14,7 @@ use crate::deploy::item_job;
 use crate::deploy::items::{self, Invalid, Items};
 use crate::deploy::job::Jobs;
 use crate::object::{Key, Object};
-use crate::view::{Input, View};
+use crate::view::{Context, View};
 
 /// The items of an Execution: as its spec lists them, and as they are there.
 #[derive(Debug)]
@@ -43,15 +44,49 @@ pub(super) struct Owned {
     read: bool,
 }
 
-/// The family of an Execution; empty while no job runs, when nobody asks.
-pub(super) fn of(input: &Input<'_>, execution: &Arc<Execution>) -> Arc<Family> {
-    let kept = input.keepsake.take::<Arc<Family>>().and_then(Arc::into_inner);
-    let status = execution.status.as_ref();
-    let jobs = status.map(|status| Jobs::of(&status.job_id, &status.job_id_finished));
-    let Some(job) = jobs.and_then(Jobs::running) else { return Arc::new(Family::none(execution)) };
-    let family = Arc::new(Family::of(kept, input.view, execution, job));
-    input.keepsake.keep(Arc::clone(&family));
-    family
+/// How many families are kept: as many large Executions as anybody runs at the same time. The one that was reconciled least
+/// recently goes first.
+const MAX_FAMILIES: usize = 16;
+
+/// Families smaller than this are read anew each time: that is cheap.
+const WORTH_KEEPING: usize = 100;
+
+/// What the last reconciles of large Executions read: work that need not be done again, never a fact. It may be lost between
+/// any two reconciles, and a decision is the same without it.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::disallowed_types,
+    reason = "what is kept here changes how long a decision takes, and never what it is"
+)]
+pub struct Families(std::sync::Mutex<VecDeque<Family>>);
+
+impl Families {
+    /// The family of an Execution; empty while no job runs, when nobody asks.
+    pub(super) fn read(&self, cx: &Context<'_, Execution>) -> Family {
+        let kept = self.take(cx.object.uid());
+        let status = cx.typed.status.as_ref();
+        let jobs = status.map(|status| Jobs::of(&status.job_id, &status.job_id_finished));
+        let Some(job) = jobs.and_then(Jobs::running) else { return Family::none(cx.typed) };
+        Family::of(kept, cx.view, cx.typed, job)
+    }
+
+    fn take(&self, uid: &str) -> Option<Family> {
+        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = families.iter().position(|kept| kept.execution.metadata.uid.as_deref() == Some(uid))?;
+        families.remove(at)
+    }
+
+    /// Keeps a family for the next reconcile of the same Execution.
+    pub(super) fn keep(&self, family: Family) {
+        if family.owned.len() < WORTH_KEEPING {
+            return;
+        }
+        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        families.push_back(family);
+        if families.len() > MAX_FAMILIES {
+            families.pop_front();
+        }
+    }
 }
 
 impl Family {

@@ -13,7 +13,7 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use serde_json::json;
 
 use super::family::Owned;
-use super::{Observed, Report, item_status, patch_item};
+use super::{Facts, Report, item_status, patch_item};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::item_job::{self, Flow};
 use crate::deploy::items;
@@ -38,13 +38,13 @@ pub(super) struct Side<'a> {
 }
 
 /// Orphans, and the items that are to be there.
-pub(super) fn sides(observed: &Observed) -> (Side<'_>, Side<'_>) {
-    let status = observed.execution.status.as_ref();
-    match planned(observed, status) {
+pub(super) fn sides<'a>(facts: &'a Facts<'a>) -> (Side<'a>, Side<'a>) {
+    let status = facts.cx.typed.status.as_ref();
+    match planned(facts, status) {
         Some(items) => {
             let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
             let mut orphans = Vec::new();
-            for owned in observed.owned() {
+            for owned in facts.owned() {
                 match owned.number.and_then(|at| members.get_mut(at)) {
                     Some(place) => *place = Some(owned),
                     None => orphans.push(owned),
@@ -53,13 +53,13 @@ pub(super) fn sides(observed: &Observed) -> (Side<'_>, Side<'_>) {
             let standing = members.iter().map(|member| building(*member)).collect();
             let graph = Cow::Borrowed(&items.graph);
             let active = Side { graph, standing, members, names: Some(items) };
-            (Side::leaving(observed, orphans), active)
+            (Side::leaving(facts, orphans), active)
         }
         // The spec has changed since Init: what the objects say of themselves stands until the next job.
         None => {
             let (leaving, staying): (Vec<&Owned>, Vec<&Owned>) =
-                observed.owned().iter().partition(|owned| owned.deleting);
-            let graph = Side::graph_of(observed, &staying);
+                facts.owned().iter().partition(|owned| owned.deleting);
+            let graph = Side::graph_of(facts, &staying);
             let mut standing: Vec<Standing> = staying.iter().map(|owned| building(Some(owned))).collect();
             let mut members: Vec<Option<&Owned>> = staying.into_iter().map(Some).collect();
             let made =
@@ -71,35 +71,35 @@ pub(super) fn sides(observed: &Observed) -> (Side<'_>, Side<'_>) {
                 graph = graph.with_one_more();
             }
             let active = Side { graph: Cow::Owned(graph), standing, members, names: None };
-            (Side::leaving(observed, leaving), active)
+            (Side::leaving(facts, leaving), active)
         }
     }
 }
 
 /// The spec's list, if it is the one that Init wrote.
-fn planned<'a>(observed: &'a Observed, status: Option<&ExecutionStatus>) -> Option<&'a items::Items> {
+fn planned<'a>(facts: &'a Facts<'a>, status: Option<&ExecutionStatus>) -> Option<&'a items::Items> {
     let written = status?.deploy_item_cache.as_ref()?;
-    observed.items().ok().filter(|items| items.hash == written.hash)
+    facts.items().ok().filter(|items| items.hash == written.hash)
 }
 
 impl<'a> Side<'a> {
     /// Objects that are to go, in the order in which they say that they depend on each other.
-    pub(super) fn leaving(observed: &Observed, members: impl IntoIterator<Item = &'a Owned>) -> Self {
+    pub(super) fn leaving(facts: &Facts<'_>, members: impl IntoIterator<Item = &'a Owned>) -> Self {
         let members: Vec<&Owned> = members.into_iter().collect();
-        let graph = Cow::Owned(Self::graph_of(observed, &members));
+        let graph = Cow::Owned(Self::graph_of(facts, &members));
         let standing = members.iter().map(|owned| taking_down(Some(owned))).collect();
         Self { graph, standing, members: members.into_iter().map(Some).collect(), names: None }
     }
 
     /// All objects there are.
-    pub(super) fn all_leaving(observed: &'a Observed) -> Self {
-        let status = observed.execution.status.as_ref();
-        let strange = observed.owned().iter().any(|owned| owned.number.is_none());
-        let Some(items) = planned(observed, status).filter(|_| !strange) else {
-            return Self::leaving(observed, observed.owned());
+    pub(super) fn all_leaving(facts: &'a Facts<'a>) -> Self {
+        let status = facts.cx.typed.status.as_ref();
+        let strange = facts.owned().iter().any(|owned| owned.number.is_none());
+        let Some(items) = planned(facts, status).filter(|_| !strange) else {
+            return Self::leaving(facts, facts.owned());
         };
         let mut members: Vec<Option<&Owned>> = vec![None; items.list.len()];
-        for owned in observed.owned() {
+        for owned in facts.owned() {
             if let Some(place) = owned.number.and_then(|at| members.get_mut(at)) {
                 *place = Some(owned);
             }
@@ -108,9 +108,9 @@ impl<'a> Side<'a> {
         Self { graph: Cow::Borrowed(&items.graph), standing, members, names: Some(items) }
     }
 
-    fn graph_of(observed: &Observed, members: &[&Owned]) -> Graph {
+    fn graph_of(facts: &Facts<'_>, members: &[&Owned]) -> Graph {
         let objects: Vec<&Object> = members.iter().map(|owned| &*owned.object).collect();
-        items::graph_of(&observed.me, &objects)
+        items::graph_of(facts.cx.object, &objects)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -199,7 +199,7 @@ fn taking_down(owned: Option<&Owned>) -> Standing {
 /// Ends the jobs of items that nobody took, that take too long, or that are interrupted one by one, and sees to it that the
 /// others are watched. True if there were any: then nothing else is decided before that is written.
 pub(super) fn timeouts(
-    observed: &Observed,
+    facts: &Facts<'_>,
     side: &Side<'_>,
     report: &Report<'_, ExecutionStatus>,
     plan: &mut Plan<ExecutionStatus>,
@@ -236,7 +236,7 @@ pub(super) fn timeouts(
             continue;
         }
         let message = if reason == Reason::PickupTimeout {
-            not_picked_up(observed, owned, &item)
+            not_picked_up(facts, owned, &item)
         } else {
             format!("it did not finish within {limit}")
         };
@@ -245,10 +245,10 @@ pub(super) fn timeouts(
     plan.steps.len() > before
 }
 
-fn not_picked_up(observed: &Observed, owned: &Owned, item: &DeployItem) -> String {
+fn not_picked_up(facts: &Facts<'_>, owned: &Owned, item: &DeployItem) -> String {
     let why = match &item.spec.target {
         Some(target) if owned.target_missing => format!("Target {} is not there", target.name),
-        _ if !observed.served.contains(&item.spec.type_.as_str()) => {
+        _ if !facts.served.contains(&item.spec.type_.as_str()) => {
             format!("no deployer serves the type {}", item.spec.type_)
         }
         _ => "its deployer does not answer".to_owned(),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::deploy::testing::{Case, key};
 use crate::testing::Cluster;
+use crate::view::Input;
 use pawl_api::deploy::DeployItem;
 use pawl_api::deploy::execution::MAX_EXPORT_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -695,13 +696,7 @@ fn at_10_000_items_the_cost_per_item_is_flat() {
         let me = case.cluster.world.get(&KIND, &key("e")).unwrap();
         let view = Counting { world: &case.cluster.world, asked: std::cell::Cell::new(0) };
         let answers = Arc::default();
-        let input = Input {
-            view: &view,
-            me: &me,
-            refusals: &[],
-            answers: &answers,
-            keepsake: &crate::view::Keepsake::default(),
-        };
+        let input = Input { view: &view, me: &me, refusals: &[], answers: &answers };
         let plan = machine.plan(&input, case.cluster.now).unwrap();
         assert_eq!(plan.steps.len(), 101, "one confirmation, and the first hundred are triggered");
         assert!(view.asked.get() <= 5, "{} looks at the cache for {size} items", view.asked.get());

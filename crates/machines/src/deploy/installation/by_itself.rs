@@ -5,7 +5,7 @@ use pawl_api::deploy::installation::AutomaticReconcile;
 use pawl_api::deploy::{InstallationPhase, InstallationStatus};
 use pawl_api::meta::Duration;
 
-use super::Observed;
+use super::Facts;
 use crate::deploy::cron::Schedule;
 
 /// After a success, where neither an interval nor a schedule is given: as Landscaper does it.
@@ -14,20 +14,20 @@ const AFTER_SUCCESS: Duration = Duration::from_hours(24);
 const AFTER_FAILURE: Duration = Duration::from_mins(5);
 
 /// When, and how often a failure will then have been tried again.
-pub(super) fn next(observed: &Observed, status: &InstallationStatus) -> Option<(Timestamp, Option<i32>)> {
+pub(super) fn next(facts: &Facts<'_>, status: &InstallationStatus) -> Option<(Timestamp, Option<i32>)> {
     let AutomaticReconcile { succeeded_reconcile, failed_reconcile } =
-        observed.installation.spec.automatic_reconcile.as_ref()?;
+        facts.cx.typed.spec.automatic_reconcile.as_ref()?;
     let ended = status.transition_times.as_ref()?.finished_time.as_ref()?.0;
     match status.phase? {
         // Nobody takes down what is there but a job that was asked to.
-        InstallationPhase::Succeeded if !observed.me.is_deleting() => {
+        InstallationPhase::Succeeded if !facts.cx.object.is_deleting() => {
             let wanted = succeeded_reconcile.as_ref()?;
             Some((due(ended, wanted.interval, wanted.cron_spec.as_deref(), AFTER_SUCCESS)?, None))
         }
         InstallationPhase::Failed | InstallationPhase::DeleteFailed => {
             let wanted = failed_reconcile.as_ref()?;
             // Another spec is another failure.
-            let changed = observed.me.meta().generation != status.observed_generation;
+            let changed = facts.cx.object.meta().generation != status.observed_generation;
             let tried = status.automatic_retries.filter(|_| !changed).unwrap_or_default();
             if wanted.number_of_reconciles.is_some_and(|limit| tried >= limit) {
                 return None;
@@ -61,8 +61,8 @@ fn due(
 }
 
 /// What is wrong with a schedule, told before it is waited for in vain.
-pub(super) fn bad_schedule(observed: &Observed) -> Option<String> {
-    let automatic = observed.installation.spec.automatic_reconcile.as_ref()?;
+pub(super) fn bad_schedule(facts: &Facts<'_>) -> Option<String> {
+    let automatic = facts.cx.typed.spec.automatic_reconcile.as_ref()?;
     let succeeded = automatic.succeeded_reconcile.as_ref().and_then(|one| one.cron_spec.as_deref());
     let failed = automatic.failed_reconcile.as_ref().and_then(|one| one.cron_spec.as_deref());
     let bad = |(field, text): (&str, &str)| {

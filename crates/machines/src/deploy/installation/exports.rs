@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::family::{Family, patch};
 use super::making::{Problem, told};
-use super::{Observed, scope};
+use super::{Facts, scope};
 use crate::apply::difference;
 use crate::deploy::blueprint::{Blueprint, ExportInputs, ExportedTarget, Fault, Sort};
 use crate::deploy::export_secret;
@@ -111,14 +111,14 @@ impl Exported {
 }
 
 /// What is left to write; nothing when all is as it should be.
-pub(super) fn steps(observed: &Observed) -> Result<Vec<Step>, Problem> {
-    let (spec, exported) = (&observed.installation.spec, &observed.exported);
+pub(super) fn steps(facts: &Facts<'_>) -> Result<Vec<Step>, Problem> {
+    let (spec, exported) = (&facts.cx.typed.spec, &facts.exported);
     let (blueprint, _) =
         Blueprint::read(&spec.blueprint.inline.filesystem).map_err(|problems| told(&problems))?;
     if let Some(problem) = &exported.unread {
         return Err((Reason::ExportMissing, problem.clone()));
     }
-    let imports = observed.imported.imports.clone();
+    let imports = facts.imported.imports.clone();
     // As in Landscaper, what is imported can be seen among what is there to export.
     let mut data_objects = imports.data.clone();
     data_objects.extend(exported.data.clone());
@@ -133,38 +133,31 @@ pub(super) fn steps(observed: &Observed) -> Result<Vec<Step>, Problem> {
     let mut steps = Vec::new();
     for export in &spec.exports.data {
         let value = rendered.data.get(&export.name).ok_or_else(|| missing(&export.name))?;
-        let labels = labels_of(observed, &export.data_ref);
-        steps.extend(write(observed, Sort::Data, &export.data_ref, &labels, &json!({}), "data", value)?);
+        let labels = labels_of(facts, &export.data_ref);
+        steps.extend(write(facts, Sort::Data, &export.data_ref, &labels, &json!({}), "data", value)?);
     }
     for export in &spec.exports.targets {
         let value = rendered.targets.get(&export.name).ok_or_else(|| missing(&export.name))?;
         let ExportedTarget { type_, config, labels, annotations } = value;
         let mut all = labels.clone();
-        all.extend(labels_of(observed, &export.target));
+        all.extend(labels_of(facts, &export.target));
         let spec = json!({"type": type_, "config": config});
-        steps.extend(write(
-            observed,
-            Sort::Target,
-            &export.target,
-            &all,
-            &json!(annotations),
-            "spec",
-            &spec,
-        )?);
+        steps.extend(write(facts, Sort::Target, &export.target, &all, &json!(annotations), "spec", &spec)?);
     }
     steps.extend(exported.stale.iter().map(|found| Step::delete(found)));
     Ok(steps)
 }
 
-fn labels_of(observed: &Observed, name: &str) -> BTreeMap<String, String> {
-    let scope = observed.exported.scope.as_deref().map(|scope| (labels::DATA_CONTEXT, scope));
-    let all = [(labels::DATA_KEY, name), (labels::DATA_SOURCE, observed.me.name())].into_iter().chain(scope);
+fn labels_of(facts: &Facts<'_>, name: &str) -> BTreeMap<String, String> {
+    let scope = facts.exported.scope.as_deref().map(|scope| (labels::DATA_CONTEXT, scope));
+    let all =
+        [(labels::DATA_KEY, name), (labels::DATA_SOURCE, facts.cx.object.name())].into_iter().chain(scope);
     all.map(|(label, value)| (label.to_owned(), names::label_value(value))).collect()
 }
 
 /// Makes an export's object say this, if it is ours.
 fn write(
-    observed: &Observed,
+    facts: &Facts<'_>,
     sort: Sort,
     name: &str,
     labels: &BTreeMap<String, String>,
@@ -173,18 +166,18 @@ fn write(
     value: &Value,
 ) -> Result<Option<Step>, Problem> {
     let kind = kind_of(sort);
-    let place = observed.exported.places.get(&(sort, name.to_owned()));
+    let place = facts.exported.places.get(&(sort, name.to_owned()));
     let Some(Place { key, found }) = place else { return Ok(None) };
     let Some(found) = found else {
         let manifest = json!({
             "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels,
-                "annotations": annotations, "ownerReferences": [observed.me.controller_reference()]},
+                "annotations": annotations, "ownerReferences": [facts.cx.object.controller_reference()]},
             field: value,
         });
-        let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
+        let adopt = Adopt::ControlledBy(facts.cx.object.uid().to_owned());
         return Ok(Some(Step::Create { kind, manifest, adopt }));
     };
-    if !is_ours(&observed.me, found) {
+    if !is_ours(facts.cx.object, found) {
         let message = format!("{} {} is there already, and not this Installation's", kind.kind, key.name);
         return Err((Reason::OwnershipMismatch, message));
     }

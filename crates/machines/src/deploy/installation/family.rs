@@ -11,7 +11,7 @@ use pawl_api::deploy::{Installation, InstallationPhase, annotations, execution, 
 use pawl_api::meta::{Phase, Reason};
 use serde_json::json;
 
-use super::Observed;
+use super::Facts;
 use crate::deploy::blueprint::{Sibling, exported, imported};
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::job::{self, Jobs};
@@ -153,8 +153,8 @@ fn shown(name: &str) -> String {
 
 impl<'a> Side<'a> {
     /// All that this job is to bring about: what is missing has failed.
-    pub(super) fn building(observed: &'a Observed, refs: &[SubinstallationRef], job: &str) -> Self {
-        let family = &observed.family;
+    pub(super) fn building(facts: &'a Facts<'a>, refs: &[SubinstallationRef], job: &str) -> Self {
+        let family = &facts.family;
         let mut members = vec![(EXECUTION.to_owned(), family.execution.as_ref())];
         members.extend(refs.iter().map(|wanted| {
             let found = family.children.iter().find(|child| child.object.name() == wanted.reference.name);
@@ -208,13 +208,13 @@ impl<'a> Side<'a> {
     }
 
     /// A cache that has not seen something is no proof that it is missing: these are asked for.
-    pub(super) fn missing(&self, observed: &Observed, refs: &[SubinstallationRef]) -> Vec<Step> {
+    pub(super) fn missing(&self, facts: &Facts<'_>, refs: &[SubinstallationRef]) -> Vec<Step> {
         let gone = |kind, name: &str| {
-            let key = Key::new(observed.me.namespace(), name);
+            let key = Key::new(facts.cx.object.namespace(), name);
             Step::confirm_gone(Reference { kind, key, uid: String::new() })
         };
         let absent = |at: usize| self.members.get(at).is_some_and(|(_, member)| member.is_none());
-        let execution = absent(0).then(|| gone(execution::KIND, observed.me.name()));
+        let execution = absent(0).then(|| gone(execution::KIND, facts.cx.object.name()));
         let children = refs.iter().enumerate().filter(|(at, _)| absent(at + 1));
         execution
             .into_iter()

@@ -6,7 +6,7 @@ use pawl_api::meta::reference::NamedRef;
 use pawl_api::meta::{Kind, Reason, names};
 use serde_json::{Value, json};
 
-use super::Observed;
+use super::Facts;
 use super::family::{Member, patch};
 use super::scope::MAX_DEPTH;
 use crate::apply::difference;
@@ -45,17 +45,17 @@ pub(super) struct Making<'a> {
 }
 
 /// Renders the blueprint with the imports there are.
-pub(super) fn render(observed: &Observed) -> Result<Wanted, Problem> {
-    let spec = &observed.installation.spec;
+pub(super) fn render(facts: &Facts<'_>) -> Result<Wanted, Problem> {
+    let spec = &facts.cx.typed.spec;
     let told = |problems: Vec<blueprint::Problem>| told(&problems);
-    if observed.depth > MAX_DEPTH {
+    if facts.depth > MAX_DEPTH {
         let message = format!("Installations are nested more than {MAX_DEPTH} deep");
         return Err((Reason::BlueprintInvalid, message));
     }
     let (blueprint, mut warnings) = Blueprint::read(&spec.blueprint.inline.filesystem).map_err(told)?;
-    missing(observed, &blueprint)?;
-    promised(observed, &blueprint)?;
-    let imports = &observed.imported.imports;
+    missing(facts, &blueprint)?;
+    promised(facts, &blueprint)?;
+    let imports = &facts.imported.imports;
     let (items, more) = blueprint.render_items(imports).map_err(told)?;
     warnings.extend(more);
     let (children, more) = blueprint.subinstallations(imports).map_err(told)?;
@@ -64,14 +64,14 @@ pub(super) fn render(observed: &Observed) -> Result<Wanted, Problem> {
         items::pack(&items).map_err(|invalid| (Reason::BlueprintInvalid, invalid.to_string()))?;
     execution.insert("context".to_owned(), spec.context.clone().into());
     let children = children.into_iter().map(|child| {
-        let object = child_name(observed, &child.name);
+        let object = child_name(facts, &child.name);
         let spec = InstallationSpec { context: spec.context.clone(), ..child.spec };
         let spec = serde_json::to_value(spec).map_err(|error| {
             (Reason::BlueprintInvalid, format!("sub-Installation {}: {error}", child.name))
         })?;
         Ok(Child { name: child.name, object, spec })
     });
-    let mut ignored = ignored(observed.me.raw());
+    let mut ignored = ignored(facts.cx.object.raw());
     ignored.extend(warnings.iter().map(ToString::to_string));
     Ok(Wanted {
         execution: Value::Object(execution),
@@ -93,23 +93,23 @@ pub(super) fn told(problems: &[blueprint::Problem]) -> Problem {
 }
 
 /// All imports that are not there, whether they were named in vain or not at all.
-fn missing(observed: &Observed, blueprint: &Blueprint) -> Result<(), Problem> {
-    let imports = &observed.installation.spec.imports;
+fn missing(facts: &Facts<'_>, blueprint: &Blueprint) -> Result<(), Problem> {
+    let imports = &facts.cx.typed.spec.imports;
     let data = imports.data.iter().map(|import| &import.name);
     let mut named = data.chain(imports.targets.iter().map(|import| &import.name));
     let unnamed = |problem: &blueprint::Problem| {
         problem.fault == Fault::ImportMissing
             && !named.any(|name| problem.place == format!("import {name:?}"))
     };
-    let mut missing = observed.imported.missing.clone();
-    let wanted = blueprint.check_imports(&observed.imported.imports);
+    let mut missing = facts.imported.missing.clone();
+    let wanted = blueprint.check_imports(&facts.imported.imports);
     missing.extend(wanted.into_iter().filter(unnamed).map(|problem| problem.to_string()));
     if missing.is_empty() { Ok(()) } else { Err((Reason::ImportMissing, missing.join("; "))) }
 }
 
 /// What the Installation wants exported, the blueprint must promise.
-fn promised(observed: &Observed, blueprint: &Blueprint) -> Result<(), Problem> {
-    let exports = &observed.installation.spec.exports;
+fn promised(facts: &Facts<'_>, blueprint: &Blueprint) -> Result<(), Problem> {
+    let exports = &facts.cx.typed.spec.exports;
     let is_data = |name: &str| {
         let found = blueprint.exports.iter().find(|export| export.name == name);
         found.map(|export| matches!(export.what, What::Data { .. }))
@@ -141,9 +141,9 @@ fn ignored(raw: &Value) -> Vec<String> {
     found
 }
 
-fn child_name(observed: &Observed, name: &str) -> String {
-    let prefix = format!("{}-{name}", observed.me.name());
-    names::child(&prefix, &[observed.me.uid(), name], 8, names::MAX_SUBDOMAIN)
+fn child_name(facts: &Facts<'_>, name: &str) -> String {
+    let prefix = format!("{}-{name}", facts.cx.object.name());
+    names::child(&prefix, &[facts.cx.object.uid(), name], 8, names::MAX_SUBDOMAIN)
 }
 
 impl Wanted {
@@ -156,14 +156,14 @@ impl Wanted {
     }
 
     /// What has to be written, and what has to go.
-    pub(super) fn making<'a>(&self, observed: &'a Observed) -> Making<'a> {
+    pub(super) fn making<'a>(&self, facts: &'a Facts<'a>) -> Making<'a> {
         let mut making = Making::default();
-        let family = &observed.family;
+        let family = &facts.family;
         match &family.execution {
             None => making.steps.push(create(
-                observed,
+                facts,
                 execution::KIND,
-                observed.me.name(),
+                facts.cx.object.name(),
                 json!({}),
                 &self.execution,
             )),
@@ -175,10 +175,10 @@ impl Wanted {
             match family.children.iter().find(|found| found.object.name() == child.object) {
                 None => {
                     let metadata = json!({
-                        "labels": {labels::ENCOMPASSED_BY: names::label_value(observed.me.name())},
+                        "labels": {labels::ENCOMPASSED_BY: names::label_value(facts.cx.object.name())},
                         "annotations": {annotations::SUBINSTALLATION_NAME: child.name},
                     });
-                    making.steps.push(create(observed, KIND, &child.object, metadata, &child.spec));
+                    making.steps.push(create(facts, KIND, &child.object, metadata, &child.spec));
                 }
                 Some(found) if found.object.is_deleting() => making.leaving.push(found),
                 Some(found) => making.steps.extend(update(found, &child.spec)),
@@ -194,15 +194,15 @@ impl Wanted {
     }
 }
 
-fn create(observed: &Observed, kind: Kind, name: &str, more: Value, spec: &Value) -> Step {
+fn create(facts: &Facts<'_>, kind: Kind, name: &str, more: Value, spec: &Value) -> Step {
     let mut metadata = json!({
-        "name": name, "namespace": observed.me.namespace(), "finalizers": [FINALIZER],
-        "ownerReferences": [observed.me.controller_reference()],
+        "name": name, "namespace": facts.cx.object.namespace(), "finalizers": [FINALIZER],
+        "ownerReferences": [facts.cx.object.controller_reference()],
     });
     if let (Some(metadata), Value::Object(more)) = (metadata.as_object_mut(), more) {
         metadata.extend(more);
     }
-    let adopt = Adopt::ControlledBy(observed.me.uid().to_owned());
+    let adopt = Adopt::ControlledBy(facts.cx.object.uid().to_owned());
     Step::Create { kind, manifest: json!({"metadata": metadata, "spec": spec}), adopt }
 }
 

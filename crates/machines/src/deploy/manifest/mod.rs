@@ -30,13 +30,13 @@ use self::config::{Config, MAX_MANIFESTS, Policy, UpdateStrategy};
 use self::objects::{Kept, Kinds, Managed, Power, Wanted};
 use self::readiness::Ready;
 use self::sight::{Eyes, Looked, Sight};
-use super::deploy_item::{Come, Observed, Work};
+use super::deploy_item::{Come, Work};
 use super::item_job::Flow;
 use super::target::{Ask, Call, Place, Steps};
 use crate::failure::{Category, Failure};
 use crate::object::Reference;
 use crate::plan::Step;
-use crate::view::Input;
+use crate::view::Context;
 
 /// The kinds of which the whole object is seen: those that can be not ready yet, and those that hold what is exported.
 pub(super) const WATCHED: &[Kind] =
@@ -62,8 +62,8 @@ pub(super) struct Facts {
 }
 
 /// Reads what the item depends on.
-pub(super) fn observe(input: &Input<'_>, item: &DeployItem, system_namespace: &str) -> Facts {
-    let (view, me) = (input.view, input.me);
+pub(super) fn observe(cx: &Context<'_, DeployItem>, system_namespace: &str) -> Facts {
+    let (view, me, item) = (cx.view, cx.object, cx.typed);
     let status = item.status.clone().unwrap_or_default();
     let config =
         Config::deserialize(Value::Object(item.spec.config.clone())).map_err(|error| error.to_string());
@@ -80,12 +80,12 @@ pub(super) fn observe(input: &Input<'_>, item: &DeployItem, system_namespace: &s
     };
     if let Ok(config) = &config {
         let place = facts.place.clone();
-        let kinds = Kinds::of(view, input.answers, &place, config);
+        let kinds = Kinds::of(view, cx.answers, &place, config);
         let home = me.namespace().unwrap_or_default();
         let power = Power { view, home, system_namespace, place: &place };
         let list = config.manifests.iter().take(MAX_MANIFESTS).enumerate();
         facts.wanted = list.map(|(at, entry)| objects::wanted(&kinds, power, at, entry)).collect();
-        let eyes = Eyes { view, answers: input.answers, place: &place };
+        let eyes = Eyes { view, answers: cx.answers, place: &place };
         let merges = config.update_strategy == UpdateStrategy::Merge;
         let applied = facts.kept.applied_in == status.job_id;
         let compared = facts.wanted.iter().filter(|one| match one.policy {
@@ -119,18 +119,17 @@ impl Facts {
 
 /// What has come of an item whose job was picked up.
 pub(super) fn work(
-    observed: &Observed,
+    cx: &Context<'_, DeployItem>,
     facts: &Facts,
     flow: Flow,
     status: &DeployItemStatus,
-    now: Timestamp,
 ) -> Work {
     match flow {
-        Flow::Remove => remove(observed, facts, status.phase),
+        Flow::Remove => remove(cx, facts, status.phase),
         Flow::Install => match ahead(facts) {
             Some(work) => work,
-            None => match wanted(observed, facts) {
-                Ok(wanted) => install(observed, facts, &wanted, status, now),
+            None => match wanted(cx, facts) {
+                Ok(wanted) => install(cx, facts, &wanted, status),
                 Err((reason, message)) => Work::come(Come::Hopeless(reason, message)),
             },
         },
@@ -174,11 +173,10 @@ fn through(place: &Place) -> Option<&str> {
 }
 
 fn install(
-    observed: &Observed,
+    cx: &Context<'_, DeployItem>,
     facts: &Facts,
     wanted: &[Managed],
     status: &DeployItemStatus,
-    now: Timestamp,
 ) -> Work {
     let kept = &facts.kept;
     let Ok(config) = &facts.config else { return Work::default() };
@@ -198,10 +196,10 @@ fn install(
             let managed = one.managed.as_ref().ok().filter(|managed| stays(managed))?;
             Some((one, managed, facts.sight.get(&managed.reference()).map(AsRef::as_ref)))
         });
-        steps.extend(steps::make(&observed.me, config.update_strategy, making));
+        steps.extend(steps::make(cx.object, config.update_strategy, making));
         let kept = Kept { managed_resources: wanted.to_vec(), applied_in: status.job_id.clone(), target };
         let done = Work { provider_status: kept.written(), ..Work::default() };
-        return carried(observed, &facts.place, steps, done);
+        return carried(cx, &facts.place, steps, done);
     }
     match facts.looked.ready(&facts.sight, config, wanted) {
         Ready::Yes => match facts.looked.exported(&facts.sight, config) {
@@ -209,9 +207,9 @@ fn install(
                 let message = format!("{} objects are deployed", wanted.len());
                 Work { export, ..Work::come(Come::Done(message)) }
             }
-            Err(_) => waits(facts, status, now),
+            Err(_) => waits(facts, status, cx.now),
         },
-        Ready::NotYet(_) => waits(facts, status, now),
+        Ready::NotYet(_) => waits(facts, status, cx.now),
         Ready::Never(why) => Work::come(Come::Failed(Reason::NotReady, why)),
     }
 }
@@ -223,7 +221,7 @@ fn waits(facts: &Facts, status: &DeployItemStatus, now: Timestamp) -> Work {
     Work { wake: wake.filter(|_| facts.sight.polled), ..Work::default() }
 }
 
-fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) -> Work {
+fn remove(cx: &Context<'_, DeployItem>, facts: &Facts, phase: Option<DeployItemPhase>) -> Work {
     let kept = &facts.kept;
     // People see that it is at it, however long it takes.
     if phase == Some(DeployItemPhase::InitDelete) && !kept.managed_resources.is_empty() {
@@ -252,27 +250,27 @@ fn remove(observed: &Observed, facts: &Facts, phase: Option<DeployItemPhase>) ->
         }
         Place::Here | Place::Through { .. } => {
             let call = carry(&facts.place, steps.clone());
-            match call.and_then(|call| observed.answers.get(&call).map(|heard| heard.err().cloned())) {
+            match call.and_then(|call| cx.answers.get(&call).map(|heard| heard.err().cloned())) {
                 Some(Some(failure)) if failure.category == Category::Gone => lost(&failure.message),
                 Some(Some(failure)) if failure.is("TargetInvalid") && kept.applied_in.is_none() => {
                     lost(&failure.message)
                 }
-                _ => carried(observed, &facts.place, steps, Work::come(Come::Done(message))),
+                _ => carried(cx, &facts.place, steps, Work::come(Come::Done(message))),
             }
         }
     }
 }
 
 /// Carries out steps where the item is deployed; then what follows.
-fn carried(observed: &Observed, place: &Place, steps: Vec<Step>, then: Work) -> Work {
+fn carried(cx: &Context<'_, DeployItem>, place: &Place, steps: Vec<Step>, then: Work) -> Work {
     if steps.is_empty() {
         return then;
     }
     let Some(call) = carry(place, steps.clone()) else { return Work { steps, ..then } };
-    match observed.answers.get(&call) {
+    match cx.answers.get(&call) {
         None => {
             // A look that is late must not act there: the version it was decided on is asked for at home, first.
-            let confirm = Step::confirm_unchanged(&observed.me);
+            let confirm = Step::confirm_unchanged(cx.object);
             Work { steps: vec![confirm], asks: vec![call.into()], ..Work::default() }
         }
         Some(Ok(_)) => then,
@@ -307,7 +305,7 @@ fn failed(failure: &Failure) -> Work {
 }
 
 /// The objects to be made, or all that is wrong with them at once.
-fn wanted(observed: &Observed, facts: &Facts) -> Result<Vec<Managed>, (Reason, String)> {
+fn wanted(cx: &Context<'_, DeployItem>, facts: &Facts) -> Result<Vec<Managed>, (Reason, String)> {
     let count = facts.config.as_ref().map(|config| config.manifests.len()).unwrap_or_default();
     if count > MAX_MANIFESTS {
         let message = format!("{count} objects are too many; at most {MAX_MANIFESTS} are allowed");
@@ -319,7 +317,7 @@ fn wanted(observed: &Observed, facts: &Facts) -> Result<Vec<Managed>, (Reason, S
         match &one.managed {
             Ok(managed) => {
                 let found = facts.sight.get(&managed.reference()).map(AsRef::as_ref);
-                if one.policy == Policy::Fallback && steps::is_theirs(&observed.me, found) {
+                if one.policy == Policy::Fallback && steps::is_theirs(cx.object, found) {
                     continue;
                 }
                 wanted.push(managed.clone());

@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::git::branch::{BranchResult, MAX_CHECKS, ResultState, WORKFLOW_CREATE_FAILED};
 use pawl_api::git::repository::{AGGREGATE_CHECK, AggregateCheck};
 use pawl_api::git::workflow_template::Supersede;
@@ -20,7 +19,7 @@ use pawl_api::git::{BranchStatus, Repository, WorkflowPhase};
 use pawl_api::meta::{Reason, condition, text};
 
 use super::attempts::groups;
-use super::{Home, Known, Observed, may_finish};
+use super::{Facts, Home, Known, may_finish};
 use crate::external;
 use crate::failure::Category;
 use crate::git::github::{
@@ -164,7 +163,7 @@ pub(super) fn report(
         return vec![];
     };
     intend(known, status);
-    let (combined, message) = combine(&result, &known.observed.siblings);
+    let (combined, message) = combine(&result, &known.facts.siblings);
     let mut asks = Vec::new();
     let mut kept = Vec::new();
     for mut check in std::mem::take(&mut status.checks) {
@@ -172,11 +171,11 @@ pub(super) fn report(
         let (state, message, own) = if is_current {
             (combined, message.clone(), result.state.as_str())
         } else {
-            let (state, message) = left(known.observed, &check.sha);
+            let (state, message) = left(known.facts, &check.sha);
             (state, message, "Left")
         };
         // What was left is somebody else's now, or was told, or was never begun.
-        let is_settled = known.observed.elsewhere.contains(&check.sha) || is_concluded(&check.reported);
+        let is_settled = known.facts.elsewhere.contains(&check.sha) || is_concluded(&check.reported);
         if !is_current && is_settled {
             continue;
         }
@@ -189,7 +188,7 @@ pub(super) fn report(
                 state,
                 message: &message,
             };
-            match say(known.observed, &saying, &mut check.check_run_id) {
+            match say(known.facts, &saying, &mut check.check_run_id) {
                 Said::Asks(call) => asks.push(call),
                 Said::Told(id) => {
                     check.check_run_id = id;
@@ -214,8 +213,8 @@ pub(super) fn report(
 }
 
 /// What there is to say of a commit that the ref has left: what was allowed to finish is waited for.
-fn left(observed: &Observed, sha: &str) -> (CheckState, String) {
-    let finishing: Vec<Option<WorkflowPhase>> = finishing(observed, sha).collect();
+fn left(facts: &Facts<'_>, sha: &str) -> (CheckState, String) {
+    let finishing: Vec<Option<WorkflowPhase>> = finishing(facts, sha).collect();
     let count = |phase: WorkflowPhase| finishing.iter().filter(|found| **found == Some(phase)).count();
     let (succeeded, failed) = (count(WorkflowPhase::Succeeded), count(WorkflowPhase::Failed));
     let cancelled = count(WorkflowPhase::Cancelled);
@@ -228,7 +227,7 @@ fn left(observed: &Observed, sha: &str) -> (CheckState, String) {
         return (CheckState::InProgress, message);
     }
     // What other templates began here was stopped, and what was stopped has not succeeded.
-    let all_finish = observed.templates.all.values().all(|(_, one)| one.spec.supersede == Supersede::Finish);
+    let all_finish = facts.templates.all.values().all(|(_, one)| one.spec.supersede == Supersede::Finish);
     let conclusion = match (failed, cancelled) {
         (1.., _) => Conclusion::Failure,
         (0, 0) if all_finish => Conclusion::Success,
@@ -241,20 +240,20 @@ fn left(observed: &Observed, sha: &str) -> (CheckState, String) {
 }
 
 /// How far the Workflows are that may finish although the ref has left their commit.
-fn finishing<'a>(observed: &'a Observed, sha: &'a str) -> impl Iterator<Item = Option<WorkflowPhase>> + 'a {
-    let units = observed.units.iter().filter(|unit| !unit.object.is_deleting());
+fn finishing<'a>(facts: &'a Facts<'a>, sha: &'a str) -> impl Iterator<Item = Option<WorkflowPhase>> + 'a {
+    let units = facts.units.iter().filter(|unit| !unit.object.is_deleting());
     let workflows = units.filter_map(|unit| unit.workflow.as_ref());
     workflows
-        .filter(move |workflow| workflow.spec.sha == sha && may_finish(observed, workflow))
+        .filter(move |workflow| workflow.spec.sha == sha && may_finish(facts, workflow))
         .map(|workflow| workflow.status.as_ref().and_then(|status| status.phase))
 }
 
 /// Whether the check of a commit that the ref has left is still to be concluded, with what its Workflows came to.
-pub(super) fn is_awaited(observed: &Observed, sha: &str) -> bool {
-    let can_tell = matches!(&observed.home, Home::There { account: Ok(_), .. });
-    let checks = observed.branch.status.iter().flat_map(|status| &status.checks);
+pub(super) fn is_awaited(facts: &Facts<'_>, sha: &str) -> bool {
+    let can_tell = matches!(&facts.home, Home::There { account: Ok(_), .. });
+    let checks = facts.cx.typed.status.iter().flat_map(|status| &status.checks);
     let mut open = checks.filter(|check| check.sha == sha && !is_concluded(&check.reported));
-    can_tell && !observed.elsewhere.contains(sha) && open.next().is_some()
+    can_tell && !facts.elsewhere.contains(sha) && open.next().is_some()
 }
 
 /// Whether GitHub knows how the commit ended.
@@ -263,18 +262,18 @@ pub(super) fn is_told(status: &BranchStatus, sha: &str) -> bool {
 }
 
 /// The last word on checks that were left open: nothing more runs for them here.
-pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
-    let status = observed.status();
+pub(super) fn farewell(facts: &Facts<'_>) -> Farewell {
+    let status = facts.status();
     let open: Vec<&AggregateCheck> = status
         .checks
         .iter()
-        .filter(|check| !is_concluded(&check.reported) && !observed.elsewhere.contains(&check.sha))
-        .filter(|check| check.sha != observed.spec().sha || observed.siblings.is_empty())
+        .filter(|check| !is_concluded(&check.reported) && !facts.elsewhere.contains(&check.sha))
+        .filter(|check| check.sha != facts.spec().sha || facts.siblings.is_empty())
         .collect();
     if open.is_empty() {
         return Farewell::Done;
     }
-    let Some(known) = observed.known(now) else { return Farewell::Lost(no_repository(observed)) };
+    let Some(known) = facts.known() else { return Farewell::Lost(no_repository(facts)) };
     let account = match known.account {
         Ok(account) => account,
         Err(problem) => return Farewell::Lost(problem.to_string()),
@@ -289,7 +288,7 @@ pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
             state: CheckState::Completed(Conclusion::Cancelled),
             message: "the ref is no longer followed",
         };
-        match say(observed, &saying, &mut check.check_run_id.clone()) {
+        match say(facts, &saying, &mut check.check_run_id.clone()) {
             Said::Asks(call) => asks.push(call),
             Said::Told(_) => {}
             Said::Unheard(why) => unheard = Some(why),
@@ -306,8 +305,8 @@ pub(super) fn farewell(observed: &Observed, now: Timestamp) -> Farewell {
     }
 }
 
-fn no_repository(observed: &Observed) -> String {
-    match &observed.home {
+fn no_repository(facts: &Facts<'_>) -> String {
+    match &facts.home {
         Home::Missing(_) => "the Repository is gone".to_owned(),
         Home::Malformed(problem) => format!("the Repository cannot be read: {problem}"),
         Home::There { .. } => "the Repository is there".to_owned(),
@@ -351,9 +350,9 @@ fn is_concluded(reported: &str) -> bool {
 }
 
 /// Through a check run or, for those who may not make them, a commit status.
-fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
+fn say(facts: &Facts<'_>, saying: &Saying<'_>, id: &mut i64) -> Said {
     let access = Call::new(saying.account, Ask::Access);
-    let identity = match observed.answers.get(&access) {
+    let identity = match facts.cx.answers.get(&access) {
         None => return Said::Asks(access.into()),
         Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
         Some(Ok(_)) => return Said::Unheard("how we are known there was not told".to_owned()),
@@ -366,7 +365,7 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
         Identity::App => vec![],
     };
     for call in calls {
-        match observed.answers.get(&call) {
+        match facts.cx.answers.get(&call) {
             None => return Said::Asks(call.into()),
             Some(Ok(Reply::CheckRun(Some(made)))) => {
                 *id = made.id;
@@ -379,7 +378,7 @@ fn say(observed: &Observed, saying: &Saying<'_>, id: &mut i64) -> Said {
         }
     }
     let update = Call::new(saying.account, Ask::UpdateCheckRun { id: *id, run: check_run(saying) });
-    match observed.answers.get(&update) {
+    match facts.cx.answers.get(&update) {
         None => Said::Asks(update.into()),
         Some(Ok(_)) => Said::Told(*id),
         Some(Err(failure)) => unsaid(failure),

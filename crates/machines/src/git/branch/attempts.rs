@@ -29,7 +29,7 @@ pub(super) type Attempts<'a> = Vec<(&'a Arc<Object>, &'a Arc<Workflow>)>;
 /// The Workflows of the current commit, by template and path.
 pub(super) fn groups<'a>(known: &Known<'a>) -> BTreeMap<(&'a str, &'a str), Attempts<'a>> {
     let mut groups: BTreeMap<(&str, &str), Attempts<'_>> = BTreeMap::new();
-    for (object, workflow) in known.observed.current() {
+    for (object, workflow) in known.facts.current() {
         let key = (workflow.spec.template.as_str(), workflow.spec.path.as_str());
         groups.entry(key).or_default().push((object, workflow));
     }
@@ -60,7 +60,7 @@ pub(super) fn requested(known: &Known<'_>, status: &mut BranchStatus, plan: &mut
         }
     }
     cancel(known, status, plan);
-    plan.steps.len() > before || *status != known.observed.status()
+    plan.steps.len() > before || *status != known.facts.status()
 }
 
 fn reruns<'a>(known: &Known<'a>, groups: &BTreeMap<(&'a str, &'a str), Attempts<'a>>) -> Vec<Wanted<'a>> {
@@ -103,7 +103,7 @@ fn cancel(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Plan<BranchSt
         return;
     };
     let running: Vec<_> = known
-        .observed
+        .facts
         .current()
         .filter(|(object, workflow)| !is_over(workflow) && object.annotation(annotations::CANCEL).is_none())
         .collect();
@@ -123,13 +123,13 @@ fn backfill(known: &Known<'_>, plan: &mut Plan<BranchStatus>) -> Option<Vec<matc
     }
     let account = known.account.as_ref().ok()?;
     let call = evaluate::listing(known, account)?;
-    match known.observed.answers.get(&call) {
+    match known.facts.cx.answers.get(&call) {
         None => {
             plan.asks.push(call.into());
             None
         }
         Some(Ok(Reply::Files(files))) => {
-            let all = &known.observed.templates.all;
+            let all = &known.facts.templates.all;
             let mut verdicts = matching::fan_out(
                 &files.files,
                 all.iter().map(|(name, (_, template))| (name.as_str(), &template.spec)),
@@ -161,7 +161,7 @@ fn backfill_attempts<'a>(
 
 fn remember(known: &Known<'_>, verdicts: &[matching::Verdict], status: &mut BranchStatus) {
     for verdict in verdicts {
-        let Some((template, _)) = known.observed.templates.all.get(&verdict.template) else { continue };
+        let Some((template, _)) = known.facts.templates.all.get(&verdict.template) else { continue };
         status.evaluations.retain(|one| one.template != verdict.template);
         status.evaluations.push(verdict.evaluation(evaluate::version(template)));
     }
@@ -175,7 +175,7 @@ fn another<'a>(known: &Known<'a>, attempts: &Attempts<'a>, cause: &str) -> Optio
     if made || !is_over(last) {
         return None;
     }
-    let (template, typed) = known.observed.templates.all.get(&last.spec.template)?;
+    let (template, typed) = known.facts.templates.all.get(&last.spec.template)?;
     Some(Wanted {
         template,
         spec: &typed.spec,
@@ -186,6 +186,6 @@ fn another<'a>(known: &Known<'a>, attempts: &Attempts<'a>, cause: &str) -> Optio
 }
 
 fn unanswered<'a>(known: &Known<'a>, annotation: &str, handled: Option<&str>) -> Option<&'a str> {
-    let asked = known.observed.me.annotation(annotation)?;
+    let asked = known.facts.cx.object.annotation(annotation)?;
     (Some(asked) != handled).then_some(asked)
 }

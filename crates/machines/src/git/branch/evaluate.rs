@@ -51,8 +51,8 @@ pub(super) struct Wanted<'a> {
 }
 
 pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
-    let observed = known.observed;
-    let mut plan = superseded(observed);
+    let facts = known.facts;
+    let mut plan = superseded(facts);
     if let Some(stop) = known.trust.stop() {
         return stopped(known, plan, stop);
     }
@@ -61,10 +61,10 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
         let workflow = unit.workflow.as_ref();
         unit.object.is_deleting() && workflow.is_some_and(|workflow| workflow.spec.sha == known.spec().sha)
     };
-    if observed.units.iter().any(leaving) {
+    if facts.units.iter().any(leaving) {
         return plan;
     }
-    if observed.templates.served == Served::No {
+    if facts.templates.served == Served::No {
         return unlisted(known, plan);
     }
     let account = match known.account {
@@ -75,7 +75,7 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
     let listing = listing(known, account);
     let unasked: Vec<external::Call> = std::iter::once(&commit)
         .chain(&listing)
-        .filter(|call| observed.answers.get(*call).is_none())
+        .filter(|call| facts.cx.answers.get(*call).is_none())
         .cloned()
         .map(external::Call::new)
         .collect();
@@ -108,7 +108,7 @@ fn changes<'a>(
     commit: &Call,
     listing: Option<&Call>,
 ) -> Result<(&'a str, &'a Files), Failure> {
-    let heard = |call: &Call| match known.observed.answers.get(call) {
+    let heard = |call: &Call| match known.facts.cx.answers.get(call) {
         None => Err(github::mismatched(call)),
         Some(answer) => answer.map_err(Clone::clone),
     };
@@ -125,13 +125,13 @@ fn changes<'a>(
 }
 
 fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Plan<BranchStatus> {
-    let observed = known.observed;
+    let facts = known.facts;
     let verdicts = matching::fan_out(
         &files.files,
-        observed.templates.all.iter().map(|(name, (_, template))| (name.as_str(), &template.spec)),
+        facts.templates.all.iter().map(|(name, (_, template))| (name.as_str(), &template.spec)),
         known.is_default,
     );
-    let mut status = observed.status();
+    let mut status = facts.status();
     let wanted: Vec<Wanted<'_>> =
         verdicts.iter().flat_map(|verdict| first_attempts(known, verdict)).collect();
     if let Some(kept_out) = kept_out(known, &mut status) {
@@ -150,7 +150,7 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
         .map(|file| text::head(&file.path, MAX_PATH_CHARS))
         .collect();
     status.changed_file_count = i64::try_from(files.files.len()).ok();
-    if wanted.is_empty() && observed.current().next().is_none() {
+    if wanted.is_empty() && facts.current().next().is_none() {
         let (reason, message) = if files.files.is_empty() {
             (Reason::NoChangedFiles, "No changed files for Branch")
         } else {
@@ -172,7 +172,7 @@ fn fan_out(known: &Known<'_>, mut plan: Plan<BranchStatus>, files: &Files) -> Pl
 }
 
 pub(super) fn first_attempts<'a>(known: &Known<'a>, verdict: &'a Verdict) -> Vec<Wanted<'a>> {
-    let Some((template, typed)) = known.observed.templates.all.get(&verdict.template) else { return vec![] };
+    let Some((template, typed)) = known.facts.templates.all.get(&verdict.template) else { return vec![] };
     let one = |target: &'a matching::Target| Wanted {
         template,
         spec: &typed.spec,
@@ -190,13 +190,13 @@ pub(super) fn make(
     refused: &BTreeMap<String, String>,
     plan: &mut Plan<BranchStatus>,
 ) -> Vec<String> {
-    let there: BTreeSet<&str> = known.observed.units.iter().map(|unit| unit.object.name()).collect();
+    let there: BTreeSet<&str> = known.facts.units.iter().map(|unit| unit.object.name()).collect();
     let mut names: BTreeSet<String> =
-        known.observed.current().map(|(object, _)| object.name().to_owned()).collect();
+        known.facts.current().map(|(object, _)| object.name().to_owned()).collect();
     let mut workspaces = BTreeSet::new();
     let mut creates = Vec::new();
     for one in wanted {
-        let me = &known.observed.me;
+        let me = &known.facts.cx.object;
         let name = workflow::name(me.uid(), &known.spec().sha, one.template.name(), one.path, one.attempt);
         // Without its workspace it would work in somebody else's.
         let claim = workspace_claim_name(me.uid(), one.template.name());
@@ -220,7 +220,7 @@ fn has_workspace(one: &Wanted<'_>) -> bool {
 }
 
 fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Option<Step> {
-    let me = &known.observed.me;
+    let me = &known.facts.cx.object;
     let workspace = one.spec.workspace.as_ref()?;
     let class =
         workspace.storage_class_name.as_ref().map(|class| ("storageClassName".to_owned(), json!(class)));
@@ -237,7 +237,7 @@ fn workspace(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Option<Step> {
 }
 
 fn create(known: &Known<'_>, one: &Wanted<'_>, name: &str) -> Step {
-    let (me, spec) = (&known.observed.me, known.spec());
+    let (me, spec) = (&known.facts.cx.object, known.spec());
     let workspace = one.spec.workspace.as_ref().filter(|workspace| workspace.enabled);
     let claim = workspace_claim_name(me.uid(), one.template.name());
     let wanted = matching::workflow_spec(
@@ -273,7 +273,7 @@ fn own_labels(known: &Known<'_>) -> Map<String, Value> {
         (labels::OWNER, spec.owner.as_str()),
         (labels::REPO_NAME, spec.repository.as_str()),
         (labels::REPO_UID, known.repository_uid),
-        (labels::OWNER_UID, known.observed.me.uid()),
+        (labels::OWNER_UID, known.facts.cx.object.uid()),
     ];
     all.into_iter().map(|(key, value)| (key.to_owned(), names::label_value(value).into())).collect()
 }
@@ -284,7 +284,7 @@ pub(super) fn version(template: &Object) -> String {
 }
 
 fn evaluations(known: &Known<'_>, verdicts: &[Verdict]) -> Vec<Evaluation> {
-    let all = &known.observed.templates.all;
+    let all = &known.facts.templates.all;
     let of = |verdict: &Verdict| {
         let template = all.get(&verdict.template);
         verdict.evaluation(template.map(|(object, _)| version(object)).unwrap_or_default())
@@ -295,8 +295,8 @@ fn evaluations(known: &Known<'_>, verdicts: &[Verdict]) -> Vec<Evaluation> {
 /// Nothing is to run for this commit, and that is an answer too.
 fn stopped(known: &Known<'_>, plan: Plan<BranchStatus>, stop: Stop) -> Plan<BranchStatus> {
     let message = stop.message(known.spec());
-    let mut status = known.observed.status();
-    status.workflows = known.observed.current().map(|(object, _)| object.name().to_owned()).collect();
+    let mut status = known.facts.status();
+    status.workflows = known.facts.current().map(|(object, _)| object.name().to_owned()).collect();
     status.evaluations.clear();
     status.changed_files.clear();
     status.changed_file_count = None;
@@ -314,16 +314,16 @@ fn record(
     ready: NewCondition,
     (state, message): (ResultState, String),
 ) -> Plan<BranchStatus> {
-    let (observed, spec) = (known.observed, known.spec());
-    status.observed_generation = observed.me.meta().generation;
+    let (facts, spec) = (known.facts, known.spec());
+    status.observed_generation = facts.cx.object.meta().generation;
     status.evaluated_sha = Some(spec.sha.clone());
     status.result = Some(BranchResult { sha: spec.sha.clone(), state, message });
     status.approved = match &known.trust {
         trust::Trust::Approved(approval) => Some(approval.clone()),
         trust::Trust::Own | trust::Trust::Allowed | trust::Trust::Stopped(_) => None,
     };
-    observed.condition(&mut status, ready, known.now);
-    observed.condition(&mut status, trusted(known), known.now);
+    facts.condition(&mut status, ready);
+    facts.condition(&mut status, trusted(known));
     // A commit of the default branch that nothing follows from leaves no trace but its check.
     let has_work = !status.workflows.is_empty();
     if known.may_go() && !has_work && state.is_over() {
@@ -335,7 +335,7 @@ fn record(
             return plan;
         }
         if aggregate::is_told(&told, &spec.sha) {
-            return plan.then(delete_me(&observed.me));
+            return plan.then(delete_me(facts.cx.object));
         }
     }
     aggregate::intend(known, &mut status);
@@ -346,7 +346,7 @@ fn record(
     // The check is the next thing, and it is decided on what was just written.
     if let Ok(account) = known.account {
         let access = Call::new(account, Ask::Access);
-        if observed.answers.get(&access).is_none() {
+        if facts.cx.answers.get(&access).is_none() {
             plan.asks = vec![access.into()];
         }
     }
@@ -355,7 +355,7 @@ fn record(
 
 /// `last-sha`, after the Workflows exist.
 fn mark(known: &Known<'_>, stop: Option<Stop>) -> Option<Step> {
-    let (me, spec) = (&known.observed.me, known.spec());
+    let (me, spec) = (&known.facts.cx.object, known.spec());
     let mut key = evaluation_key(&spec.sha, spec.pull_request());
     if let Some(stop) = stop {
         key = format!("{key}:{}", stop.word());
@@ -392,10 +392,10 @@ fn trusted(known: &Known<'_>) -> NewCondition {
 
 /// The kind of templates is not served: the seed's words for it, and its patience.
 fn unlisted(known: &Known<'_>, plan: Plan<BranchStatus>) -> Plan<BranchStatus> {
-    let mut status = known.observed.status();
+    let mut status = known.facts.status();
     let message = format!("{} cannot be listed: the API server does not serve it", workflow_template::KIND);
     let new = NewCondition::no(WORKFLOW_CREATE_FAILED, Reason::TemplateListFailed, message);
-    known.observed.condition(&mut status, new, known.now);
+    known.facts.condition(&mut status, new);
     plan.status(status)
 }
 
@@ -405,8 +405,8 @@ fn not_ready(
     reason: Reason,
     message: String,
 ) -> Plan<BranchStatus> {
-    let mut status = known.observed.status();
-    known.observed.condition(&mut status, NewCondition::no(WORKFLOW_READY, reason, message), known.now);
+    let mut status = known.facts.status();
+    known.facts.condition(&mut status, NewCondition::no(WORKFLOW_READY, reason, message));
     plan.status(status)
 }
 
@@ -416,12 +416,12 @@ fn unreadable(known: &Known<'_>, plan: Plan<BranchStatus>, failure: &Failure) ->
     match failure.category {
         Category::Gone => {
             let note = Note::warning(Reason::CommitGone, message.clone());
-            let status = BranchStatus { workflows: vec![], evaluations: vec![], ..known.observed.status() };
+            let status = BranchStatus { workflows: vec![], evaluations: vec![], ..known.facts.status() };
             let ready = NewCondition::no(WORKFLOW_READY, Reason::CommitGone, message.clone());
             record(known, plan.note(note), status, None, ready, (ResultState::Cancelled, message))
         }
         Category::Permanent => {
-            let at = known.now.checked_add(REFUSED_RETRY).unwrap_or(jiff::Timestamp::MAX);
+            let at = known.facts.cx.now.checked_add(REFUSED_RETRY).unwrap_or(jiff::Timestamp::MAX);
             not_ready(known, plan, Reason::ChangedFilesFailed, message).wake_at(at)
         }
         // The loop asks again, with back-off. How long GitHub wants to be left alone changes from look to look.
@@ -434,7 +434,7 @@ fn unreadable(known: &Known<'_>, plan: Plan<BranchStatus>, failure: &Failure) ->
 
 /// What the API server will not have, by name: told, and the rest goes on.
 pub(super) fn refused(known: &Known<'_>) -> BTreeMap<String, String> {
-    let about_one = known.observed.refusals.iter().filter(|refusal| is_about_one(&refusal.failure));
+    let about_one = known.facts.cx.refusals.iter().filter(|refusal| is_about_one(&refusal.failure));
     about_one.map(|refusal| (refusal.key.name.clone(), refusal.failure.to_string())).collect()
 }
 
@@ -444,38 +444,38 @@ fn is_about_one(failure: &Failure) -> bool {
 
 /// A refusal of everything we make here: said once, then tried again from time to time.
 fn kept_out(known: &Known<'_>, status: &mut BranchStatus) -> Option<crate::plan::Wake> {
-    let refusal = known.observed.refusals.iter().find(|refusal| !is_about_one(&refusal.failure))?;
+    let refusal = known.facts.cx.refusals.iter().find(|refusal| !is_about_one(&refusal.failure))?;
     let message = refusal.failure.to_string();
     let told = condition::get(&status.conditions, WORKFLOW_CREATE_FAILED).map(|told| told.message.clone());
     if told.as_ref() == Some(&message) {
         return None;
     }
     let reason = if refusal.failure.is_quota() { Reason::QuotaExceeded } else { Reason::Forbidden };
-    known.observed.condition(status, NewCondition::no(WORKFLOW_CREATE_FAILED, reason, message), known.now);
-    let at = known.now.checked_add(KEPT_OUT_RETRY).unwrap_or(jiff::Timestamp::MAX);
+    known.facts.condition(status, NewCondition::no(WORKFLOW_CREATE_FAILED, reason, message));
+    let at = known.facts.cx.now.checked_add(KEPT_OUT_RETRY).unwrap_or(jiff::Timestamp::MAX);
     Some(crate::plan::Wake::At(at))
 }
 
 fn create_failed(known: &Known<'_>, status: &mut BranchStatus, refused: &BTreeMap<String, String>) {
-    let malformed = &known.observed.templates.malformed;
+    let malformed = &known.facts.templates.malformed;
     if let Some(problem) = malformed.first() {
         let message = format!("{} WorkflowTemplates cannot be read: {problem}", malformed.len());
         let new = NewCondition::no(WORKFLOW_CREATE_FAILED, Reason::TemplateListFailed, message);
-        return known.observed.condition(status, new, known.now);
+        return known.facts.condition(status, new);
     }
     if let Some((name, problem)) = refused.first_key_value() {
         let message = format!("{} could not be made, the first of them {name}: {problem}", refused.len());
         let new = NewCondition::no(WORKFLOW_CREATE_FAILED, Reason::Invalid, message);
-        return known.observed.condition(status, new, known.now);
+        return known.facts.condition(status, new);
     }
     condition::remove(&mut status.conditions, WORKFLOW_CREATE_FAILED);
 }
 
 /// Of the templates that are there, those that were added or edited since and are to run for open pull requests too.
 pub(super) fn backfilled<'a>(known: &Known<'a>) -> Vec<(&'a Arc<Object>, &'a Arc<WorkflowTemplate>)> {
-    let observed = known.observed;
+    let facts = known.facts;
     let seen =
-        &observed.branch.status.as_ref().map(|status| status.evaluations.as_slice()).unwrap_or_default();
+        &facts.cx.typed.status.as_ref().map(|status| status.evaluations.as_slice()).unwrap_or_default();
     // Beyond what a status holds nothing is known, and nothing is run twice because of that.
     if known.spec().pull_request().is_none() || seen.len() >= MAX_EVALUATIONS {
         return vec![];
@@ -484,7 +484,7 @@ pub(super) fn backfilled<'a>(known: &Known<'a>) -> Vec<(&'a Arc<Object>, &'a Arc
         let version = version(template);
         !seen.iter().any(|one| one.template == template.name() && one.version == version)
     };
-    let all = observed.templates.all.values();
+    let all = facts.templates.all.values();
     all.filter(|(object, template)| template.spec.backfill && is_new(object))
         .map(|(object, template)| (object, template))
         .collect()

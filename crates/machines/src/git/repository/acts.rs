@@ -9,7 +9,7 @@ use pawl_api::meta::names;
 use serde_json::{Map, Value, json};
 
 use super::refs::{Refs, Wanted};
-use super::{Observed, delete, wanted_labels};
+use super::{Facts, delete, wanted_labels};
 use crate::git::branch;
 use crate::git::github::CommitInfoBrief;
 use crate::object::Object;
@@ -29,17 +29,17 @@ pub(super) struct Acts {
 
 /// One Branch for each commit of the default branch, oldest first, numbered in that order.
 pub(super) fn make_commits(
-    observed: &Observed,
+    facts: &Facts<'_>,
     commits: &[CommitInfoBrief],
     status: &mut RepositoryStatus,
     acts: &mut Acts,
 ) {
-    let spec = observed.spec();
-    let existing = observed.branches.values().filter_map(|one| one.typed.as_ref()?.spec.sequence).max();
+    let spec = facts.spec();
+    let existing = facts.branches.values().filter_map(|one| one.typed.as_ref()?.spec.sequence).max();
     let mut next = status.next_sequence.unwrap_or(1).max(existing.map_or(1, |last| last.saturating_add(1)));
     for commit in commits {
-        let name = commit_name(&spec.name, &observed.home(), &spec.default_branch, &commit.sha);
-        match slot(observed, &name) {
+        let name = commit_name(&spec.name, &facts.home(), &spec.default_branch, &commit.sha);
+        match slot(facts, &name) {
             Slot::Ours(there) if there_at(there, &commit.sha) => continue,
             Slot::Ours(_) | Slot::Leaving => {
                 // What comes after it waits too: the order is theirs.
@@ -63,7 +63,7 @@ pub(super) fn make_commits(
             draft: false,
         };
         acts.made += 1;
-        acts.steps.push(create(observed, &name, &wanted, Some(next), &Map::new()));
+        acts.steps.push(create(facts, &name, &wanted, Some(next), &Map::new()));
         next = next.saturating_add(1);
     }
     status.next_sequence = Some(next);
@@ -71,12 +71,12 @@ pub(super) fn make_commits(
 
 /// One Branch for each other ref, moved in place when its head moves.
 pub(super) fn follow_refs(
-    observed: &Observed,
+    facts: &Facts<'_>,
     refs: &Refs,
     commands: &BTreeMap<String, BTreeMap<&'static str, String>>,
     acts: &mut Acts,
 ) {
-    let starts_later = !observed.status().synced && observed.spec().bootstrap == Bootstrap::Cursor;
+    let starts_later = !facts.status().synced && facts.spec().bootstrap == Bootstrap::Cursor;
     for (name, wanted) in &refs.wanted {
         let asked = commands.get(name);
         let mut annotations: Map<String, Value> = asked
@@ -87,7 +87,7 @@ pub(super) fn follow_refs(
         if let Some(base) = &wanted.base_ref {
             annotations.insert(annotations::BASE_REF.to_owned(), base.as_str().into());
         }
-        match slot(observed, name) {
+        match slot(facts, name) {
             Slot::Leaving => acts.blocked = true,
             Slot::Taken(why) => acts.bad.push(format!("ref {:?}: {why}", wanted.name)),
             Slot::Free => {
@@ -97,7 +97,7 @@ pub(super) fn follow_refs(
                     annotations.insert(annotations::LAST_EVALUATION.to_owned(), evaluation.into());
                 }
                 acts.made += 1;
-                acts.steps.push(create(observed, name, wanted, None, &annotations));
+                acts.steps.push(create(facts, name, wanted, None, &annotations));
             }
             Slot::Ours(there) => {
                 if let Some(patch) = moved(there, wanted, annotations) {
@@ -147,12 +147,12 @@ fn patch_of(there: &Object, patch: Value) -> Step {
 }
 
 /// Branches whose ref is gone. Those of default-branch commits end by themselves.
-pub(super) fn prune(observed: &Observed, refs: &Refs, acts: &mut Acts) {
-    for followed in observed.branches.values().filter(|followed| !followed.object.is_deleting()) {
+pub(super) fn prune(facts: &Facts<'_>, refs: &Refs, acts: &mut Acts) {
+    for followed in facts.branches.values().filter(|followed| !followed.object.is_deleting()) {
         let is_commit = followed
             .typed
             .as_ref()
-            .is_some_and(|branch| branch.spec.is_default(&observed.spec().default_branch));
+            .is_some_and(|branch| branch.spec.is_default(&facts.spec().default_branch));
         if !is_commit && !refs.wanted.contains_key(followed.object.name()) {
             acts.pruned += 1;
             acts.steps.push(delete(&followed.object));
@@ -169,15 +169,15 @@ enum Slot<'a> {
     Taken(String),
 }
 
-fn slot<'a>(observed: &'a Observed, name: &str) -> Slot<'a> {
-    if let Some(followed) = observed.branches.get(name) {
+fn slot<'a>(facts: &'a Facts<'a>, name: &str) -> Slot<'a> {
+    if let Some(followed) = facts.branches.get(name) {
         let there = &followed.object;
         return if there.is_deleting() { Slot::Leaving } else { Slot::Ours(there) };
     }
-    if observed.foreign.contains(name) {
+    if facts.foreign.contains(name) {
         return Slot::Taken(format!("Branch {name} is there and belongs to somebody else"));
     }
-    match observed.refusals.iter().find(|refusal| refusal.kind == BRANCH && refusal.key.name == name) {
+    match facts.cx.refusals.iter().find(|refusal| refusal.kind == BRANCH && refusal.key.name == name) {
         Some(refusal) => Slot::Taken(refusal.failure.message.clone()),
         None => Slot::Free,
     }
@@ -189,15 +189,15 @@ fn there_at(there: &Object, sha: &str) -> bool {
 }
 
 fn create(
-    observed: &Observed,
+    facts: &Facts<'_>,
     name: &str,
     wanted: &Wanted,
     sequence: Option<i64>,
     annotations: &Map<String, Value>,
 ) -> Step {
-    let (me, spec) = (&observed.me, observed.spec());
+    let (me, spec) = (facts.cx.object, facts.spec());
     let mut labels = Map::new();
-    for (key, value) in wanted_labels(observed) {
+    for (key, value) in wanted_labels(facts) {
         labels.insert(key.to_owned(), value.into());
     }
     labels.insert(labels::OWNER_UID.to_owned(), names::label_value(me.uid()).into());

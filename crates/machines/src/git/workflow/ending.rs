@@ -8,7 +8,7 @@ use pawl_api::meta::Reason;
 
 use super::report::Report;
 use super::telling::{self, Told};
-use super::{Observed, later, locking};
+use super::{Facts, later, locking};
 use crate::failure::Failure;
 use crate::git::check_run;
 use crate::held_run;
@@ -26,15 +26,15 @@ const OFFER_FOR: Duration = Duration::from_hours(1);
 
 /// A finished Workflow stays finished, whatever becomes of its Job (I2). It has told GitHub and holds nothing, or does so
 /// now.
-pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<WorkflowStatus> {
+pub(super) fn finished(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowStatus> {
     // A process that stalled until all was over may still have made a Job. It was made, and never started.
-    if let Some(job) = observed.job.late() {
+    if let Some(job) = facts.job.late() {
         return Plan::step(held_run::delete(job));
     }
     let phase = report.status.phase.unwrap_or(WorkflowPhase::Failed);
     let state = check_run::state(phase, telling::reason(&report.status));
-    let steps = locking::release(observed);
-    let told = telling::tell(observed, &report.status, state);
+    let steps = locking::release(facts);
+    let told = telling::tell(facts, &report.status, state);
     let mut plan = match &told {
         Told::Ask(calls) => Plan { asks: calls.clone(), ..Plan::rest() },
         Told::Now { .. } => {
@@ -51,8 +51,8 @@ pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<Work
 
 fn offer_again(report: Report<'_>, failure: &Failure) -> Plan<WorkflowStatus> {
     let ended_at = report.status.completion_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
-    if report.now < later(ended_at, OFFER_FOR) {
-        return Plan::rest().wake_at(later(report.now, OFFER_EVERY));
+    if report.facts.cx.now < later(ended_at, OFFER_FOR) {
+        return Plan::rest().wake_at(later(report.facts.cx.now, OFFER_EVERY));
     }
     let phase = report.status.phase.unwrap_or(WorkflowPhase::Failed);
     let state = check_run::state(phase, telling::reason(&report.status));
@@ -60,38 +60,38 @@ fn offer_again(report: Report<'_>, failure: &Failure) -> Plan<WorkflowStatus> {
 }
 
 /// Somebody asked for it to stop.
-pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Plan<WorkflowStatus> {
+pub(super) fn cancelled(facts: &Facts<'_>, report: Report<'_>, by: &str) -> Plan<WorkflowStatus> {
     let message =
         if by.trim().is_empty() { "cancelled".to_owned() } else { format!("cancelled: {}", by.trim()) };
     let recorded = report.status.job_ref.is_some();
     let mut plan = report.ends(WorkflowPhase::Cancelled, Reason::Cancelled, message);
-    match observed.job.own() {
+    match facts.job.own() {
         Some(job) if !job.is_deleting() => plan.steps.insert(0, held_run::delete(job)),
         // One that was made and is not seen must be gone: a cache is no proof of it.
-        None if recorded => plan.steps.insert(0, observed.job.confirm_gone()),
+        None if recorded => plan.steps.insert(0, facts.job.confirm_gone()),
         Some(_) | None => {}
     }
     plan
 }
 
 /// Stops what runs, tells GitHub, lets go, and only then gives the object up.
-pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
-    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0);
+pub(super) fn clean_up(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
+    let asked_at = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(facts.cx.now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = observed.job.own().filter(|job| !held_run::is_finished(job));
-    if let Some(job) = going.filter(|_| now < limit) {
-        return stop_and_wait(observed, report, job).wake_at(limit);
+    let going = facts.job.own().filter(|job| !held_run::is_finished(job));
+    if let Some(job) = going.filter(|_| facts.cx.now < limit) {
+        return stop_and_wait(facts, report, job).wake_at(limit);
     }
     let told = if report.is_over() {
         let phase = report.status.phase.unwrap_or(WorkflowPhase::Cancelled);
         let state = check_run::state(phase, telling::reason(&report.status));
-        telling::tell(observed, &report.status, state)
+        telling::tell(facts, &report.status, state)
     } else {
-        telling::tell_end(observed, &report.status)
+        telling::tell_end(facts, &report.status)
     };
     let mut plan = match told {
         Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
-        Told::Later(failure) if now < limit && !telling::is_missing(&failure) => {
+        Told::Later(failure) if facts.cx.now < limit && !telling::is_missing(&failure) => {
             return Plan::rest().wake_at(limit);
         }
         Told::Now { .. } if report.is_over() => Plan::rest(),
@@ -100,7 +100,7 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) 
         Told::Nobody(problem) => Plan::rest().note(untold(&problem)),
         Told::Already => Plan::rest(),
     };
-    match (going, observed.job.found()) {
+    match (going, facts.job.found()) {
         // Its lock stays with it: whoever sees the run end frees it.
         (Some(job), _) => {
             let message = format!("Job {} is still there; the Workflow goes without it", job.key());
@@ -108,17 +108,17 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>, now: Timestamp) 
         }
         // Somebody else's Job of that name is in nobody's way; one that the cache has not seen yet may be ours.
         (None, None) => {
-            plan.steps.push(observed.job.confirm_gone());
-            plan.steps.extend(locking::release(observed));
+            plan.steps.push(facts.job.confirm_gone());
+            plan.steps.extend(locking::release(facts));
         }
-        (None, Some(_)) => plan.steps.extend(locking::release(observed)),
+        (None, Some(_)) => plan.steps.extend(locking::release(facts)),
     }
     plan.then(Step::remove_finalizer(finalizers::WORKFLOW))
 }
 
-fn stop_and_wait(observed: &Observed, report: Report<'_>, job: &Object) -> Plan<WorkflowStatus> {
+fn stop_and_wait(facts: &Facts<'_>, report: Report<'_>, job: &Object) -> Plan<WorkflowStatus> {
     let mut plan = if report.is_over() {
-        finished(observed, report)
+        finished(facts, report)
     } else {
         let before = report.status.check_run_reported.clone();
         let message = "the Workflow was deleted while its Job was running";

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::git::workflow::{HELD_FOR, parameters};
 use pawl_api::git::{BranchSpec, Repository, WorkflowSpec, labels};
 use pawl_api::meta::Target;
 use pawl_api::meta::target::GitRef;
 use pawl_api::pawl::annotations::TARGETS;
 
-use super::Observed;
+use super::Facts;
 use crate::cluster::job::JOB;
 use crate::held_run;
 use crate::lock::{self, Busy, LEASE, LockResult, Marks, UNIT};
@@ -54,32 +53,32 @@ impl Places {
 }
 
 /// Acquires the locks on all targets, or names who holds one. The Leases carry the Repository, so that its places are counted.
-pub(super) fn acquire(observed: &Observed, now: Timestamp) -> LockResult {
-    let repository = observed.repository.as_ref().map(|repository| repository.uid().to_owned());
+pub(super) fn acquire(facts: &Facts<'_>) -> LockResult {
+    let repository = facts.repository.as_ref().map(|repository| repository.uid().to_owned());
     let marks: Marks = repository.iter().map(|uid| (labels::REPO_UID, uid.clone())).collect();
     // The Job may not exist yet, and then there is none to name: no lock is acquired without one.
-    observed.locks.acquire(&observed.me, Some(observed.job.current()), &marks, now)
+    facts.locks.acquire(facts.cx.object, Some(facts.job.current()), &marks, facts.cx.now)
 }
 
 /// Labels a Workflow that waits, unless it is found without: a holder of its own target for the same Repository leads there.
-pub(super) fn label_waiter(observed: &Observed, busy: &Busy) -> Option<Step> {
-    let repository = observed.repository.as_ref().map(|repository| repository.uid());
+pub(super) fn label_waiter(facts: &Facts<'_>, busy: &Busy) -> Option<Step> {
+    let repository = facts.repository.as_ref().map(|repository| repository.uid());
     let holders = busy.lease.as_ref().and_then(|lease| lease.label(labels::REPO_UID));
-    let found = holders.is_some() && holders == repository && Some(&busy.target) == observed.target();
-    if found { None } else { busy.label_waiter(&observed.me) }
+    let found = holders.is_some() && holders == repository && Some(&busy.target) == facts.target();
+    if found { None } else { busy.label_waiter(facts.cx.object) }
 }
 
 /// Releases everything this Workflow holds, once its run can do nothing more; empty while it may.
-pub(super) fn release(observed: &Observed) -> Vec<Step> {
-    let free = observed.locks.release();
+pub(super) fn release(facts: &Facts<'_>) -> Vec<Step> {
+    let free = facts.locks.release();
     if free.is_empty() {
         return free;
     }
-    match (observed.job.own(), observed.job.found()) {
+    match (facts.job.own(), facts.job.found()) {
         (Some(job), _) if !held_run::is_finished(job) => Vec::new(),
         // It is over; or the name belongs to another owner: there is no run, and there will be none.
         (_, Some(_)) => free,
-        (_, None) => std::iter::once(observed.job.confirm_gone()).chain(free).collect(),
+        (_, None) => std::iter::once(facts.job.confirm_gone()).chain(free).collect(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The status in the making: what people read on the Workflow, as Events and on GitHub says the same.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::git::workflow::{JOB_STATUS, JobRef, TEMPLATE_FOUND};
 use pawl_api::git::{WorkflowPhase, WorkflowStatus};
@@ -8,7 +7,7 @@ use pawl_api::meta::{Gate, NewCondition, Phase, Reason, condition};
 use pawl_api::pawl::conditions::TARGET_LOCKED;
 
 use super::telling::{self, Told};
-use super::{Observed, QUIET, later, locking};
+use super::{Facts, QUIET, later, locking};
 use crate::failure::Failure;
 use crate::git::check_run;
 use crate::git::github::CheckState;
@@ -17,16 +16,15 @@ use crate::plan::{Note, Plan};
 
 /// The status in the making.
 pub(super) struct Report<'a> {
-    pub(super) observed: &'a Observed,
-    pub(super) now: Timestamp,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) status: WorkflowStatus,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
-        let mut status = observed.workflow.status.clone().unwrap_or_default();
-        status.observed_generation = observed.me.meta().generation;
-        Self { observed, now, status }
+    pub(super) fn of(facts: &'a Facts<'a>) -> Self {
+        let mut status = facts.cx.typed.status.clone().unwrap_or_default();
+        status.observed_generation = facts.cx.object.meta().generation;
+        Self { facts, status }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -34,23 +32,28 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn template_found(&mut self) {
-        let message = format!("WorkflowTemplate {} is there", self.observed.workflow.spec.template);
+        let message = format!("WorkflowTemplate {} is there", self.facts.cx.typed.spec.template);
         self.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateFound, message));
     }
 
     pub(super) fn condition(&mut self, new: NewCondition) {
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        condition::set(
+            &mut self.status.conditions,
+            new,
+            self.facts.cx.object.meta().generation,
+            self.facts.cx.now,
+        );
     }
 
     /// Writes down which Job it is, and what was told of it before it was made.
     pub(super) fn made(&mut self, job: &Object) {
         self.status.job_ref = Some(JobRef { name: job.name().to_owned(), uid: job.uid().to_owned() });
-        self.status.target = self.observed.target().map(ToString::to_string).or(self.status.target.take());
-        if let Some(id) = telling::check_run_id(self.observed, &self.status)
+        self.status.target = self.facts.target().map(ToString::to_string).or(self.status.target.take());
+        if let Some(id) = telling::check_run_id(self.facts, &self.status)
             && self.status.check_run_id != Some(id)
         {
             self.status.check_run_id = Some(id);
-            self.status.check_run_name = Some(telling::name(self.observed, &self.status));
+            self.status.check_run_name = Some(telling::name(self.facts, &self.status));
             self.status.check_run_reported.get_or_insert_with(|| "queued".to_owned());
         }
     }
@@ -84,15 +87,16 @@ impl<'a> Report<'a> {
         reason: Reason,
         message: impl Into<String>,
     ) -> Plan<WorkflowStatus> {
-        let made_at = self.observed.me.meta().creation_timestamp.as_ref().map_or(self.now, |time| time.0);
+        let made_at =
+            self.facts.cx.object.meta().creation_timestamp.as_ref().map_or(self.facts.cx.now, |time| time.0);
         let quiet_until = later(made_at, QUIET);
-        if self.status.phase.is_none() && self.now < quiet_until {
+        if self.status.phase.is_none() && self.facts.cx.now < quiet_until {
             return Plan::rest().wake_at(quiet_until);
         }
         if reason != Reason::TargetLocked {
             condition::remove(&mut self.status.conditions, TARGET_LOCKED);
         }
-        self.status.target = self.observed.target().map(ToString::to_string);
+        self.status.target = self.facts.target().map(ToString::to_string);
         self.goes_on(WorkflowPhase::Pending, reason, message).gate(gate)
     }
 
@@ -104,11 +108,11 @@ impl<'a> Report<'a> {
         message: impl Into<String>,
     ) -> Plan<WorkflowStatus> {
         let message = message.into();
-        self.status.completion_time = self.status.completion_time.or(Some(Time(self.now)));
+        self.status.completion_time = self.status.completion_time.or(Some(Time(self.facts.cx.now)));
         self.status.start_deadline = None;
         condition::remove(&mut self.status.conditions, TARGET_LOCKED);
         self.says(phase, reason, message.clone());
-        let steps = locking::release(self.observed);
+        let steps = locking::release(self.facts);
         let mut plan = self.told();
         if !plan.asks.is_empty() {
             return plan;
@@ -126,7 +130,7 @@ impl<'a> Report<'a> {
     pub(super) fn told(mut self) -> Plan<WorkflowStatus> {
         let Some(phase) = self.status.phase else { return Plan::rest().status(self.status) };
         let state = check_run::state(phase, telling::reason(&self.status));
-        let told = telling::tell(self.observed, &self.status, state);
+        let told = telling::tell(self.facts, &self.status, state);
         match &told {
             Told::Ask(calls) => Plan { asks: calls.clone(), ..Plan::rest() },
             Told::Already | Told::Nobody(_) | Told::Later(_) => Plan::rest().status(self.status),

@@ -19,7 +19,7 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use super::locking::{self, Places};
 use super::report::Report;
 use super::telling::{self, Told};
-use super::{Found, Observed, later, looked_at, not_ours, still_so};
+use super::{Facts, Found, later, looked_at, not_ours, still_so};
 use crate::failure::Failure;
 use crate::freeze::Standing;
 use crate::git::github::CheckState;
@@ -33,51 +33,51 @@ use crate::plan::{Note, Plan, Step};
 const QUOTA_RETRY: Duration = Duration::from_secs(30);
 
 /// The next step of a Workflow that has no Job.
-pub(super) fn start(observed: &Observed, mut report: Report<'_>, now: Timestamp) -> Plan<WorkflowStatus> {
-    if let Some(failure) = &observed.refused {
-        return refused(report, failure, now);
+pub(super) fn start(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowStatus> {
+    if let Some(failure) = &facts.refused {
+        return refused(report, failure, facts.cx.now);
     }
-    let (branch, template) = match ingredients(observed, &mut report) {
+    let (branch, template) = match ingredients(facts, &mut report) {
         Ok(found) => found,
-        Err(stop) => return stop.plan(observed, report),
+        Err(stop) => return stop.plan(facts, report),
     };
     report.template_found();
     // What cannot be built ends before anybody is waited for, or told of it.
-    if let Err(error) = job_template::check(&template.spec.job, observed.allow_privileged) {
-        return unbuildable(observed, report, &error);
+    if let Err(error) = job_template::check(&template.spec.job, facts.allow_privileged) {
+        return unbuildable(facts, report, &error);
     }
-    if let Some(problem) = &observed.target_problem {
+    if let Some(problem) = &facts.target_problem {
         let gate =
             Gate::stopped(GateName::Lock, Reason::TargetInvalid, problem, "a target that can be locked");
         return report.ends(WorkflowPhase::Failed, Reason::TargetInvalid, problem).gate(gate);
     }
-    let standing = observed.freezes.standing(now);
+    let standing = facts.freezes.standing(facts.cx.now);
     if standing.hold().is_some() {
-        return frozen(observed, report, &standing);
+        return frozen(facts, report, &standing);
     }
     condition::remove(&mut report.status.conditions, FROZEN);
-    let report = match held_up(observed, report) {
+    let report = match held_up(facts, report) {
         Ok(report) => report,
         Err(plan) => return *plan,
     };
     // It is taken once the Job is there, so that it names it. Until then nothing acts on the target.
-    match locking::acquire(observed, now) {
+    match locking::acquire(facts) {
         LockResult::Busy(busy) => return locked(report, *busy),
         LockResult::Reap(steps) => return Plan::steps(steps),
         LockResult::Acquired | LockResult::Acquire(_) => {}
     }
-    make(observed, report, branch, template)
+    make(facts, report, branch, template)
 }
 
 /// It is its turn: GitHub hears of it, and the Job is made.
 fn make(
-    observed: &Observed,
+    facts: &Facts<'_>,
     report: Report<'_>,
     branch: &Branch,
     template: &WorkflowTemplate,
 ) -> Plan<WorkflowStatus> {
-    let told = telling::tell(observed, &report.status, CheckState::Queued);
-    let known = || telling::check_run_id(observed, &report.status);
+    let told = telling::tell(facts, &report.status, CheckState::Queued);
+    let known = || telling::check_run_id(facts, &report.status);
     let (check_run, note) = match told {
         Told::Ask(calls) => return Plan { asks: calls, ..Plan::rest() },
         Told::Later(failure) if !telling::is_missing(&failure) => {
@@ -93,28 +93,28 @@ fn make(
         Told::Already | Told::Nobody(_) => (known(), None),
     };
     let built = job_template::build(Ingredients {
-        workflow: &observed.me,
-        spec: &observed.workflow.spec,
+        workflow: facts.cx.object,
+        spec: &facts.cx.typed.spec,
         branch: &branch.spec,
         job: &template.spec.job,
-        allow_privileged: observed.allow_privileged,
+        allow_privileged: facts.allow_privileged,
         check_run,
-        repository_uid: observed.repository.as_ref().map(|repository| repository.uid()),
+        repository_uid: facts.repository.as_ref().map(|repository| repository.uid()),
     });
     let manifest = match built {
         Ok(manifest) => manifest,
-        Err(error) => return unbuildable(observed, report, &error),
+        Err(error) => return unbuildable(facts, report, &error),
     };
-    let steps: Vec<Step> = observed.ahead.absent.iter().cloned().map(Step::confirm_gone).collect();
-    let mut plan = Plan::steps(steps).then(observed.job.create(manifest)).note(job_created(observed));
+    let steps: Vec<Step> = facts.ahead.absent.iter().cloned().map(Step::confirm_gone).collect();
+    let mut plan = Plan::steps(steps).then(facts.job.create(manifest)).note(job_created(facts));
     plan.notes.extend(note);
     plan
 }
 
 /// A commit makes many Jobs at a time: then its Branch tells of all of them.
-fn job_created(observed: &Observed) -> Note {
+fn job_created(facts: &Facts<'_>) -> Note {
     let note = Note::normal(Reason::JobCreated, "Created Job for Workflow");
-    match observed.branch.object() {
+    match facts.branch.object() {
         Some(branch) => note.together(branch.reference()),
         None => note,
     }
@@ -132,26 +132,26 @@ enum Missing {
 }
 
 fn ingredients<'a>(
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     report: &mut Report<'_>,
 ) -> Result<(&'a Arc<Branch>, &'a Arc<WorkflowTemplate>), Missing> {
-    let branch = match &observed.branch {
+    let branch = match &facts.branch {
         Found::There { object, .. } if object.is_deleting() => return Err(Missing::BranchGoes),
         Found::Missing => return Err(Missing::BranchGoes),
         Found::Malformed(problem) => return Err(Missing::BranchMalformed(problem.clone())),
-        Found::There { object, typed } if typed.spec.sha != observed.workflow.spec.sha => {
+        Found::There { object, typed } if typed.spec.sha != facts.cx.typed.spec.sha => {
             return Err(Missing::Superseded(Arc::clone(object)));
         }
         Found::There { typed, .. } => typed,
     };
-    match &observed.template {
+    match &facts.template {
         Found::There { typed, .. } => Ok((branch, typed)),
         Found::Malformed(problem) => {
             report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateInvalid, problem.clone()));
             Err(Missing::TemplateMalformed(problem.clone()))
         }
         Found::Missing => {
-            let message = format!("WorkflowTemplate {} is not there", observed.workflow.spec.template);
+            let message = format!("WorkflowTemplate {} is not there", facts.cx.typed.spec.template);
             report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message));
             Err(Missing::Template)
         }
@@ -159,8 +159,8 @@ fn ingredients<'a>(
 }
 
 impl Missing {
-    fn plan(self, observed: &Observed, report: Report<'_>) -> Plan<WorkflowStatus> {
-        let spec = &observed.workflow.spec;
+    fn plan(self, facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
+        let spec = &facts.cx.typed.spec;
         match self {
             Self::BranchGoes => {
                 report.stays(WorkflowPhase::Pending, Reason::Pending, "the Branch is being deleted")
@@ -185,10 +185,10 @@ impl Missing {
 }
 
 /// Whoever goes first: what it depends on, earlier commits, and those that fill the Repository's places.
-fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Box<Plan<WorkflowStatus>>> {
-    let ahead = &observed.ahead;
+fn held_up<'a>(facts: &Facts<'_>, report: Report<'a>) -> Result<Report<'a>, Box<Plan<WorkflowStatus>>> {
+    let ahead = &facts.ahead;
     if !ahead.dependencies.is_empty() && ahead.unevaluated {
-        let branch = &observed.workflow.spec.branch;
+        let branch = &facts.cx.typed.spec.branch;
         let message = format!("waits until Branch {branch} is evaluated: what it depends on may be made yet");
         let gate =
             Gate::waiting(GateName::Preconditions, Reason::WaitingForDependency, &message, "the evaluation");
@@ -218,20 +218,20 @@ fn held_up<'a>(observed: &Observed, report: Report<'a>) -> Result<Report<'a>, Bo
         let message = format!("waits for an earlier commit: {earlier}");
         return Err(Box::new(report.waits(gate, Reason::WaitingForEarlierCommit, message)));
     }
-    let Places { others, before, .. } = observed.places;
-    let running = if observed.locks.held().is_empty() { others } else { before };
+    let Places { others, before, .. } = facts.places;
+    let running = if facts.locks.held().is_empty() { others } else { before };
     match ahead.limit.filter(|limit| running >= *limit) {
-        Some(limit) => Err(Box::new(queued(observed, report, limit))),
+        Some(limit) => Err(Box::new(queued(facts, report, limit))),
         None => Ok(report),
     }
 }
 
 /// All places of the Repository are taken. The place in the queue is said once: to keep it true for all who wait would
 /// be a write for each of them whenever one starts.
-pub(super) fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> Plan<WorkflowStatus> {
+pub(super) fn queued(facts: &Facts<'_>, report: Report<'_>, limit: usize) -> Plan<WorkflowStatus> {
     let said = report.status.message.clone().filter(|_| telling::reason(&report.status) == Reason::Queued);
     let message = said.unwrap_or_else(|| {
-        let number = observed.ahead.place.max(1);
+        let number = facts.ahead.place.max(1);
         format!("queued as number {number}: at most {limit} Workflows of the Repository run at a time")
     });
     let looked_at = format!("the {limit} places of the Repository");
@@ -242,7 +242,7 @@ pub(super) fn queued(observed: &Observed, report: Report<'_>, limit: usize) -> P
 /// Somebody else holds a target.
 pub(super) fn locked(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowStatus> {
     // The label moves the version that a status is compared with, so it goes alone.
-    if let Some(step) = locking::label_waiter(report.observed, &busy) {
+    if let Some(step) = locking::label_waiter(report.facts, &busy) {
         return Plan::steps(busy.give_back).then(step);
     }
     report.condition(busy.condition());
@@ -252,27 +252,27 @@ pub(super) fn locked(mut report: Report<'_>, busy: Busy) -> Plan<WorkflowStatus>
 }
 
 /// A Freeze holds: it waits for its end.
-fn frozen(observed: &Observed, mut report: Report<'_>, standing: &Standing) -> Plan<WorkflowStatus> {
+fn frozen(facts: &Facts<'_>, mut report: Report<'_>, standing: &Standing) -> Plan<WorkflowStatus> {
     let Some(hold) = standing.hold() else { return Plan::rest() };
     report.condition(standing.condition());
     condition::remove(&mut report.status.conditions, TARGET_LOCKED);
-    report.status.target = observed.target().map(ToString::to_string);
+    report.status.target = facts.target().map(ToString::to_string);
     let mut plan = report.goes_on(WorkflowPhase::Pending, Reason::Frozen, hold.to_string());
     plan.gates.extend(standing.gate());
     // What it waits for may be far away: a lock that it had is for others.
-    plan.steps.extend(locking::release(observed));
+    plan.steps.extend(locking::release(facts));
     hold.waits(plan)
 }
 
-fn unbuildable(observed: &Observed, mut report: Report<'_>, error: &BuildError) -> Plan<WorkflowStatus> {
-    report.remember(&telling::tell(observed, &report.status, CheckState::Queued));
+fn unbuildable(facts: &Facts<'_>, mut report: Report<'_>, error: &BuildError) -> Plan<WorkflowStatus> {
+    report.remember(&telling::tell(facts, &report.status, CheckState::Queued));
     let (reason, change) = match error {
         BuildError::NotAJob(_) => (Reason::TemplateInvalid, "a well-formed job, and a new attempt"),
         BuildError::TooPowerful(_) => {
             (Reason::PodSecurityRefused, "the label on the namespace or less power, and a new attempt")
         }
     };
-    let gate = Gate::stopped(GateName::Validate, reason, looked_at(observed), change);
+    let gate = Gate::stopped(GateName::Validate, reason, looked_at(facts), change);
     report.ends(WorkflowPhase::Failed, reason, error.to_string()).gate(gate)
 }
 
@@ -287,7 +287,7 @@ fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<Workfl
     let reason = match failure.reason.as_str() {
         "OwnershipMismatch" => {
             condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
-            let message = not_ours(report.observed);
+            let message = not_ours(report.facts);
             return report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message);
         }
         "Forbidden" => Reason::JobForbidden,

@@ -14,7 +14,7 @@ use pawl_api::git::workflow::CHECK_RUN;
 use pawl_api::git::{WorkflowStatus, WorkflowTemplate};
 use pawl_api::meta::Reason;
 
-use super::{Found, Observed, following};
+use super::{Facts, Found, following};
 use crate::cluster::job::followed::Followed;
 use crate::external;
 use crate::failure::{Category, Failure};
@@ -48,42 +48,40 @@ pub(super) enum Told {
 }
 
 /// Tells a state, in the words of the status that goes with it.
-pub(super) fn tell(observed: &Observed, status: &WorkflowStatus, state: CheckState) -> Told {
+pub(super) fn tell(facts: &Facts<'_>, status: &WorkflowStatus, state: CheckState) -> Told {
     if rank(status.check_run_reported.as_deref()) >= rank(Some(&state.to_string())) {
         return Told::Already;
     }
-    let account = match &observed.account {
+    let account = match &facts.account {
         None => return Told::Already,
         Some(Err(problem)) => return Told::Nobody(problem.clone()),
         Some(Ok(account)) => account,
     };
-    let teller = Teller { observed, account, name: name(observed, status) };
+    let teller = Teller { facts, account, name: name(facts, status) };
     teller.tell(status, state).unwrap_or_else(|told| told)
 }
 
 /// Tells that a run is over which may never have been told of: a check run whose id was lost is looked for.
-pub(super) fn tell_end(observed: &Observed, status: &WorkflowStatus) -> Told {
+pub(super) fn tell_end(facts: &Facts<'_>, status: &WorkflowStatus) -> Told {
     let state = CheckState::Completed(Conclusion::Cancelled);
-    let known = check_run_id(observed, status).is_some() || status.check_run_reported.is_some();
-    match &observed.account {
+    let known = check_run_id(facts, status).is_some() || status.check_run_reported.is_some();
+    match &facts.account {
         Some(Ok(account)) if !known => {
-            let teller = Teller { observed, account, name: name(observed, status) };
+            let teller = Teller { facts, account, name: name(facts, status) };
             teller.tell_lost(status, state).unwrap_or_else(|told| told)
         }
         Some(Err(_)) | None if !known => Told::Already,
-        Some(_) => tell(observed, status, state),
+        Some(_) => tell(facts, status, state),
         None => Told::Nobody("its Repository is gone".to_owned()),
     }
 }
 
 /// What the check is called: as it was called before, or by its template.
-pub(super) fn name(observed: &Observed, status: &WorkflowStatus) -> String {
-    let spec = &observed.workflow.spec;
+pub(super) fn name(facts: &Facts<'_>, status: &WorkflowStatus) -> String {
+    let spec = &facts.cx.typed.spec;
     let called = status.check_run_name.clone().filter(|name| !name.is_empty());
-    called.unwrap_or_else(|| match &observed.template {
-        Found::There { typed, .. } => {
-            display_name(typed, &spec.path, &spec.template, observed.shares_its_name)
-        }
+    called.unwrap_or_else(|| match &facts.template {
+        Found::There { typed, .. } => display_name(typed, &spec.path, &spec.template, facts.shares_its_name),
         Found::Missing | Found::Malformed(_) => check_run::name(&spec.template, &spec.path, None),
     })
 }
@@ -93,16 +91,16 @@ fn display_name(template: &WorkflowTemplate, path: &str, name: &str, shared: boo
 }
 
 /// The check run of a Workflow: from its status, or from the Job that was made after it.
-pub(super) fn check_run_id(observed: &Observed, status: &WorkflowStatus) -> Option<i64> {
+pub(super) fn check_run_id(facts: &Facts<'_>, status: &WorkflowStatus) -> Option<i64> {
     let on_job = || {
-        let job = observed.job.own()?;
+        let job = facts.job.own()?;
         job.annotation(CHECK_RUN)?.parse().ok()
     };
     status.check_run_id.filter(|id| *id != 0).or_else(on_job)
 }
 
 struct Teller<'a> {
-    observed: &'a Observed,
+    facts: &'a Facts<'a>,
     account: &'a Arc<Account>,
     name: String,
 }
@@ -113,7 +111,7 @@ type Stop<T> = Result<T, Told>;
 impl Teller<'_> {
     fn tell(&self, status: &WorkflowStatus, state: CheckState) -> Stop<Told> {
         let log = self.log(state);
-        let Some(id) = check_run_id(self.observed, status) else {
+        let Some(id) = check_run_id(self.facts, status) else {
             let access = self.hear(Ask::Access, log.as_ref().err());
             return match self.identity(access)? {
                 Identity::App => self.create(&self.run(status, state, &log?)),
@@ -162,10 +160,10 @@ impl Teller<'_> {
         if state == CheckState::InProgress {
             return Ok(Told::Already);
         }
-        let containers = following::containers(&self.observed.pods);
+        let containers = following::containers(&self.facts.pods);
         let story = self.story(status, state, &containers, log);
         let status = CommitStatus {
-            sha: self.observed.workflow.spec.sha.clone(),
+            sha: self.facts.cx.typed.spec.sha.clone(),
             context: self.name.clone(),
             state: StatusState::from(state),
             description: check_run::description(&story),
@@ -176,7 +174,7 @@ impl Teller<'_> {
     }
 
     fn run(&self, status: &WorkflowStatus, state: CheckState, log: &Log) -> CheckRun {
-        let Observed { me, workflow, job, pods, .. } = self.observed;
+        let Facts { cx, job, pods, .. } = self.facts;
         let containers = match state {
             CheckState::Completed(_) => following::containers(pods),
             CheckState::Queued | CheckState::InProgress => Vec::new(),
@@ -185,9 +183,9 @@ impl Teller<'_> {
         let over =
             state.conclusion().and(job.found()).and_then(|job| job.parse::<Followed>().ok()?.ended_at());
         CheckRun {
-            sha: workflow.spec.sha.clone(),
+            sha: cx.typed.spec.sha.clone(),
             name: self.name.clone(),
-            external_id: format!("{}/{}", me.uid(), workflow.spec.attempt),
+            external_id: format!("{}/{}", cx.object.uid(), cx.typed.spec.attempt),
             state,
             started_at: status.start_time.as_ref().filter(|_| state != CheckState::Queued).map(|at| at.0),
             completed_at: over,
@@ -205,7 +203,7 @@ impl Teller<'_> {
         containers: &'s [check_run::Container],
         log: &'s Log,
     ) -> Story<'s> {
-        let spec = &self.observed.workflow.spec;
+        let spec = &self.facts.cx.typed.spec;
         Story {
             state,
             reason: reason(status),
@@ -218,7 +216,7 @@ impl Teller<'_> {
             },
             template: &spec.template,
             path: &spec.path,
-            workflow: self.observed.me.name(),
+            workflow: self.facts.cx.object.name(),
             attempt: spec.attempt,
             containers,
             log: log.as_ref().map(|(container, text)| {
@@ -233,17 +231,17 @@ impl Teller<'_> {
         let CheckState::Completed(Conclusion::Failure | Conclusion::TimedOut) = state else {
             return Ok(None);
         };
-        let containers = following::containers(&self.observed.pods);
+        let containers = following::containers(&self.facts.pods);
         let Some(culprit) = following::culprit(&containers) else { return Ok(None) };
-        let Some(job) = self.observed.job.found() else { return Ok(None) };
-        let namespace = self.observed.me.namespace();
+        let Some(job) = self.facts.job.found() else { return Ok(None) };
+        let namespace = self.facts.cx.object.namespace();
         let logs = Logs {
             pod: Key::new(namespace, &culprit.pod),
             container: culprit.name.clone(),
             tail_bytes: LOG_TAIL_BYTES,
             mask: job_template::secrets(job.raw()).iter().map(|name| Key::new(namespace, name)).collect(),
         };
-        let text = match self.observed.answers.get(&logs) {
+        let text = match self.facts.cx.answers.get(&logs) {
             None => return Err(Told::Ask(vec![logs.into()])),
             Some(answer) => answer.cloned().map_err(|failure| failure.message.clone()),
         };
@@ -258,7 +256,7 @@ impl Teller<'_> {
     /// What GitHub answered; asked for together with `also` where it was not asked yet.
     fn hear(&self, ask: Ask, also: Option<&Told>) -> Stop<Reply> {
         let call = Call::new(self.account, ask);
-        match self.observed.answers.get(&call) {
+        match self.facts.cx.answers.get(&call) {
             None => {
                 let also = match also {
                     Some(Told::Ask(also)) => also.clone(),
@@ -283,9 +281,9 @@ impl Teller<'_> {
     }
 
     fn details_url(&self) -> Option<String> {
-        let base = self.observed.dashboard_url.as_deref()?.trim_end_matches('/');
-        let namespace = self.observed.me.namespace().unwrap_or_default();
-        Some(format!("{base}/workflows/{namespace}/{}", self.observed.me.name()))
+        let base = self.facts.dashboard_url.as_deref()?.trim_end_matches('/');
+        let namespace = self.facts.cx.object.namespace().unwrap_or_default();
+        Some(format!("{base}/workflows/{namespace}/{}", self.facts.cx.object.name()))
     }
 }
 

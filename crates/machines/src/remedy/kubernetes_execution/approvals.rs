@@ -14,7 +14,7 @@ use pawl_api::remedy::KubernetesExecutionStatus;
 use pawl_api::remedy::kubernetes_execution::CountedApproval;
 
 use super::asking::{canonical, digest};
-use super::{Observed, Verified};
+use super::{Facts, Verified};
 use crate::object::Object;
 use crate::remedy::safety::Decision;
 use crate::view::View;
@@ -96,15 +96,15 @@ pub(super) fn what_moved(
 }
 
 /// Counts. `wanted` is the digest that an approval must name; words that came after `until` came too late.
-pub(super) fn tally(observed: &Observed, decision: &Decision, wanted: &str, until: Timestamp) -> Tally {
+pub(super) fn tally(facts: &Facts<'_>, decision: &Decision, wanted: &str, until: Timestamp) -> Tally {
     let need = usize::try_from(decision.approver_count.max(1)).unwrap_or(usize::MAX);
     let asks_who = !decision.approver_groups.is_empty() || need > 1;
     let mut people: BTreeSet<String> = BTreeSet::new();
     let mut rejected = None;
     let mut counted = Vec::new();
-    for object in observed.approvals.iter().take(MAX_APPROVALS - 1) {
+    for object in facts.approvals.iter().take(MAX_APPROVALS - 1) {
         let Ok(one) = object.parse::<Approval>() else { continue };
-        let why_not = refused(observed, decision, &one, wanted).or_else(|| late(object, until));
+        let why_not = refused(facts, decision, &one, wanted).or_else(|| late(object, until));
         let counts = why_not.is_none();
         let who = one.spec.approver.username.clone();
         match (one.spec.decision, counts) {
@@ -125,7 +125,7 @@ pub(super) fn tally(observed: &Observed, decision: &Decision, wanted: &str, unti
         });
     }
     let mut have = people.len();
-    if observed.execution.spec.approval_received {
+    if facts.cx.typed.spec.approval_received {
         let message =
             if asks_who { "policy asks who approves, and approvalReceived does not say" } else { "" };
         have = have.saturating_add(usize::from(!asks_who));
@@ -145,12 +145,12 @@ pub(super) fn tally(observed: &Observed, decision: &Decision, wanted: &str, unti
 }
 
 /// Why a word does not count.
-fn refused(observed: &Observed, decision: &Decision, one: &Approval, wanted: &str) -> Option<String> {
-    if let Verified::No(why) = &observed.verified {
+fn refused(facts: &Facts<'_>, decision: &Decision, one: &Approval, wanted: &str) -> Option<String> {
+    if let Verified::No(why) = &facts.verified {
         return Some(format!("nothing checks who approves: {why}"));
     }
     let spec = &one.spec;
-    let requester = observed.execution.spec.requested_by.as_deref();
+    let requester = facts.cx.typed.spec.requested_by.as_deref();
     let is_requester = requester == Some(spec.approver.username.as_str());
     // Whoever asks may take it back.
     if spec.decision == Word::Reject && is_requester {

@@ -11,7 +11,7 @@ use pawl_api::remedy::kubernetes_execution::DryRunResults;
 use pawl_api::remedy::{KubernetesExecutionSpec, labels};
 use serde_json::{Value, json};
 
-use super::Observed;
+use super::Facts;
 use crate::external::{self, Request};
 use crate::failure::{Category, Failure};
 use crate::freeze::Standing;
@@ -63,7 +63,7 @@ pub(super) fn canonical(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).unwrap_or_default().to_string()
 }
 
-impl Observed {
+impl Facts<'_> {
     pub(super) fn look(&self) -> Heard<&Looked> {
         self.look_at(&self.order)
     }
@@ -122,7 +122,7 @@ impl Observed {
         request: R,
         read: impl Fn(&'a R::Reply) -> Option<&'a T>,
     ) -> Heard<&'a T> {
-        match self.answers.get(&request) {
+        match self.cx.answers.get(&request) {
             None => Err(Pause::Ask(request.into())),
             Some(Ok(reply)) => read(reply).ok_or_else(|| {
                 let attempt = request.to_string();
@@ -142,7 +142,7 @@ impl Observed {
     }
 
     fn policy_input(&self, looked: &Looked, tried: Option<&DryRunResults>, now: Timestamp) -> Arc<str> {
-        let spec = &self.execution.spec;
+        let spec = &self.cx.typed.spec;
         let targets: Vec<&Value> =
             looked.targets.iter().filter_map(|(_, object)| object.as_deref()).collect();
         let namespace = looked.targets.iter().find_map(|(place, _)| place.key.namespace.as_deref());
@@ -158,7 +158,7 @@ impl Observed {
             "namespace": {"name": namespace, "labels": labels},
             "namespaces": looked.namespaces,
             "requester": {"username": spec.requested_by},
-            "execution": {"namespace": self.me.namespace(), "name": self.me.name(), "uid": self.me.uid(),
+            "execution": {"namespace": self.cx.object.namespace(), "name": self.cx.object.name(), "uid": self.cx.object.uid(),
                 "dryRun": spec.dry_run},
             "dryRun": tried,
             "cluster": cluster,
@@ -182,9 +182,9 @@ impl Observed {
         let input = json!({
             "target": target,
             "pods": pods,
-            "execution": {"namespace": self.me.namespace(), "name": self.me.name(), "uid": self.me.uid(),
-                "action": self.execution.spec.action},
-            "parameters": self.execution.spec.parameters,
+            "execution": {"namespace": self.cx.object.namespace(), "name": self.cx.object.name(), "uid": self.cx.object.uid(),
+                "action": self.cx.typed.spec.action},
+            "parameters": self.cx.typed.spec.parameters,
         });
         input.to_string().into()
     }

@@ -42,7 +42,7 @@ fn pass(report: &mut Report<'_>) -> Result<Decision, Stop> {
     parameters(report)?;
     let looked = target(report, true)?;
     // What changes nothing may be tried at any time.
-    if !report.observed.execution.spec.dry_run {
+    if !report.facts.cx.typed.spec.dry_run {
         thawed(report)?;
     }
     let decision = with_a_try(report, looked)?;
@@ -53,7 +53,7 @@ fn pass(report: &mut Report<'_>) -> Result<Decision, Stop> {
 
 /// All of it holds.
 fn validated(mut report: Report<'_>, decision: &Decision) -> Plan<KubernetesExecutionStatus> {
-    let (now, spec) = (report.now, &report.observed.execution.spec);
+    let (now, spec) = (report.now, &report.facts.cx.typed.spec);
     report.status.validation_time = Some(Time(now));
     if spec.dry_run {
         return dry_run_only(report);
@@ -69,7 +69,7 @@ fn validated(mut report: Report<'_>, decision: &Decision) -> Plan<KubernetesExec
 
 /// The smallest of what policy, the request and we allow.
 pub(super) fn approval_timeout(report: &Report<'_>, decision: &Decision) -> std::time::Duration {
-    let said = [decision.approval_timeout, report.observed.approval_timeout].into_iter().flatten();
+    let said = [decision.approval_timeout, report.facts.approval_timeout].into_iter().flatten();
     said.map(pawl_api::meta::Duration::get).fold(LONGEST_APPROVAL, std::time::Duration::min)
 }
 
@@ -86,8 +86,8 @@ fn dry_run_only(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
 
 /// What it asks for can be asked for, and from here.
 pub(super) fn parameters(report: &mut Report<'_>) -> Result<(), Stop> {
-    let observed = report.observed;
-    let wish = match &observed.wish {
+    let facts = report.facts;
+    let wish = match &facts.wish {
         Ok(wish) => wish,
         Err(problem) => {
             report.validation().parameter_validation = Some(false);
@@ -99,13 +99,13 @@ pub(super) fn parameters(report: &mut Report<'_>) -> Result<(), Stop> {
             ));
         }
     };
-    if let Err(problem) = rollback::problem(observed) {
+    if let Err(problem) = rollback::problem(facts) {
         report.validation().parameter_validation = Some(false);
         return Err(Stop::no(GateName::Validate, Reason::KeValidationError, problem, "another execution"));
     }
     report.validation().parameter_validation = Some(true);
     report.status.target = wish.told();
-    if let Err(not_allowed) = &observed.power {
+    if let Err(not_allowed) = &facts.power {
         let message = &not_allowed.message;
         let gate = Gate::stopped(GateName::Validate, Reason::KeNamespaceNotAllowed, message, "that label");
         return Err(Stop::No(Box::new(No {
@@ -132,10 +132,10 @@ pub(super) fn parameters(report: &mut Report<'_>) -> Result<(), Stop> {
 
 /// Who carries it out may, and what it works on is there and may be touched.
 pub(super) fn target<'a>(report: &mut Report<'a>, with_access: bool) -> Result<&'a Looked, Stop> {
-    let observed = report.observed;
-    let looked = observed.look();
+    let facts = report.facts;
+    let looked = facts.look();
     if with_access {
-        let access = observed.access(report.settings.executor.service_account(&observed.order));
+        let access = facts.access(report.settings.executor.service_account(&facts.order));
         // Both are asked at once.
         if let (Err(super::asking::Pause::Ask(look)), Err(super::asking::Pause::Ask(access))) =
             (&looked, &access)
@@ -157,7 +157,7 @@ pub(super) fn target<'a>(report: &mut Report<'a>, with_access: bool) -> Result<&
 }
 
 fn allowed(report: &mut Report<'_>, access: &action::Access) -> Result<(), Stop> {
-    let account = report.settings.executor.service_account(&report.observed.order);
+    let account = report.settings.executor.service_account(&report.facts.order);
     let problem = if !access.exists {
         Some(format!("there is no ServiceAccount {account}; pawl rbac generate makes it"))
     } else if !access.missing.is_empty() {
@@ -182,7 +182,7 @@ fn no_look(failure: String) -> Stop {
 
 /// Each object is there, and is nobody's whom an action leaves alone.
 fn exists(report: &Report<'_>, looked: &Looked) -> Result<(), Stop> {
-    let makes = report.observed.execution.spec.action == Action::ApplyManifest;
+    let makes = report.facts.cx.typed.spec.action == Action::ApplyManifest;
     let no =
         |reason, message: String, change: &str| Err(Stop::no(GateName::Validate, reason, message, change));
     for (place, object) in &looked.targets {
@@ -204,7 +204,7 @@ fn exists(report: &Report<'_>, looked: &Looked) -> Result<(), Stop> {
 
 /// No Freeze holds, or none that counts.
 pub(super) fn thawed(report: &mut Report<'_>) -> Result<(), Stop> {
-    let standing = report.observed.freezes.standing(report.now);
+    let standing = report.facts.freezes.standing(report.now);
     let Some(hold) = standing.hold() else {
         report.gates.extend(standing.gate());
         condition::remove(&mut report.status.conditions, FROZEN);
@@ -226,7 +226,7 @@ pub(super) fn policy(
     looked: &Looked,
     tried: Option<&DryRunResults>,
 ) -> Result<Decision, Stop> {
-    let verdict = report.observed.policy(looked, tried, report.now);
+    let verdict = report.facts.policy(looked, tried, report.now);
     let verdict = verdict.map_err(|pause| stopped_by(pause, policy_failed))?;
     let decision = decided(report, verdict)?;
     let mut managed = looked.targets.iter().filter_map(|(place, object)| {
@@ -304,8 +304,8 @@ const RISKY: [&str; 2] = ["high", "critical"];
 
 /// Tries the action without effect, where somebody asks for that. `None`: nobody does.
 fn try_out<'a>(report: &mut Report<'a>, decision: &Decision) -> Result<Option<&'a DryRunResults>, Stop> {
-    let observed = report.observed;
-    let spec = &observed.execution.spec;
+    let facts = report.facts;
+    let spec = &facts.cx.typed.spec;
     let risky = decision.risk.as_deref().is_some_and(|risk| RISKY.contains(&risk));
     if !(decision.require_dry_run || spec.dry_run || risky) {
         let why = "neither policy nor the spec nor its risk asks for it";
@@ -328,7 +328,7 @@ fn try_out<'a>(report: &mut Report<'a>, decision: &Decision) -> Result<Option<&'
         return Ok(None);
     }
     let no = |failure: String| Stop::no(GateName::DryRun, Reason::DryRunFailed, failure, "what it says");
-    let tried = observed.dry_run(report.settings.executor.service_account(&observed.order));
+    let tried = facts.dry_run(report.settings.executor.service_account(&facts.order));
     let tried = tried.map_err(|pause| stopped_by(pause, no))?;
     report.validation().dry_run_results = Some(tried.clone());
     if !tried.success {
@@ -341,8 +341,8 @@ fn try_out<'a>(report: &mut Report<'a>, decision: &Decision) -> Result<Option<&'
 
 /// What must hold before. `patient`: one that does not hold yet is waited for, as long as it allows.
 pub(super) fn preconditions(report: &mut Report<'_>, looked: &Looked, patient: bool) -> Result<(), Stop> {
-    let observed = report.observed;
-    let conditions = &observed.execution.spec.pre_conditions;
+    let facts = report.facts;
+    let conditions = &facts.cx.typed.spec.pre_conditions;
     if conditions.is_empty() {
         report.passes(Gate::passed(GateName::Preconditions, Reason::PreconditionsMet, "there are none"));
         return Ok(());
@@ -402,7 +402,7 @@ pub(super) fn evaluate(
 ) -> Result<Vec<ConditionResult>, Stop> {
     let (mut results, mut asks) = (Vec::new(), Vec::new());
     for (place, condition) in conditions.iter().enumerate() {
-        let (passed, message) = match report.observed.condition(&condition.rego, looked) {
+        let (passed, message) = match report.facts.condition(&condition.rego, looked) {
             Ok(Held::Yes { message }) => (true, message.clone().unwrap_or_default()),
             Ok(Held::No { message }) => {
                 (false, message.clone().unwrap_or_else(|| "it does not hold".to_owned()))
@@ -433,5 +433,5 @@ pub(super) fn evaluate(
 
 /// Whether a condition cannot be evaluated at all: then there is nothing to wait for.
 pub(super) fn is_broken(report: &Report<'_>, condition: &ActionCondition, looked: &Looked) -> bool {
-    matches!(report.observed.condition(&condition.rego, looked), Ok(Held::Error(_)))
+    matches!(report.facts.condition(&condition.rego, looked), Ok(Held::Error(_)))
 }

@@ -20,11 +20,11 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
 /// It stays over, whatever becomes of its Job (I2). What it no longer needs goes; an offer of a rollback ends some day.
 pub(super) fn finished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let mut steps = tidied(&report);
-    if !report.observed.locks.held().is_empty() {
+    if !report.facts.locks.held().is_empty() {
         let release = report.release();
         if release.is_empty() {
             // It was asked to stop when this ended; where that was lost, it is asked again.
-            let going = report.observed.run.own().filter(|run| !is_finished(run) && !is_late(&report, run));
+            let going = report.facts.run.own().filter(|run| !is_finished(run) && !is_late(&report, run));
             steps.extend(going.and_then(|run| held_run::stop(run)));
             return Plan { steps, ..Plan::rest() };
         }
@@ -41,17 +41,16 @@ pub(super) fn finished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
 /// Jobs that a process made after all was over, and never let go; Jobs whose result is recorded; and the Secrets that
 /// nobody needs any more, some of which may also have been made too late.
 fn tidied(report: &Report<'_>) -> Vec<Step> {
-    let observed = report.observed;
+    let facts = report.facts;
     let mut steps = Vec::new();
-    for run in &observed.jobs {
+    for run in &facts.jobs {
         if is_late(report, run.object()) {
             steps.push(held_run::delete(run.object()));
         } else if is_finished(run.object()) {
             steps.extend(run.expire());
         }
     }
-    let needless =
-        observed.secrets.iter().filter(|secret| !secret.is_deleting() && !is_needed(report, secret));
+    let needless = facts.secrets.iter().filter(|secret| !secret.is_deleting() && !is_needed(report, secret));
     steps.extend(needless.map(|secret| job::delete_secret(secret.reference())));
     steps
 }
@@ -65,8 +64,8 @@ fn is_late(report: &Report<'_>, run: &Object) -> bool {
 /// Whether a Secret of an execution that is over is still of use: an input to its Job, an undo to whoever takes it back.
 fn is_needed(report: &Report<'_>, secret: &Object) -> bool {
     let going = |run: &&Run| !is_finished(run.object()) && !is_late(report, run.object());
-    let mut jobs = report.observed.jobs.iter().filter(going);
-    if secret.key() == report.settings.executor.undo_secret(report.observed.me.uid()) {
+    let mut jobs = report.facts.jobs.iter().filter(going);
+    if secret.key() == report.settings.executor.undo_secret(report.facts.cx.object.uid()) {
         let offered = report.status.rollback_information.as_ref().is_some_and(|offer| offer.available);
         return offered || jobs.next().is_some();
     }
@@ -79,25 +78,25 @@ fn is_needed(report: &Report<'_>, secret: &Object) -> bool {
 
 /// Knows of whoever takes it back, and ends its own offer when that is done, or when nobody wants it any more.
 fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     let before = report.status.clone();
     if let (Some(newest), Some(information)) =
-        (observed.rollbacks.last(), report.status.rollback_information.as_mut())
+        (facts.rollbacks.last(), report.status.rollback_information.as_mut())
     {
         information.rolled_back_by = Some(newest.name().to_owned());
     }
     let standings: Vec<rollback::Standing> =
-        observed.rollbacks.iter().map(|one| rollback::standing(one)).collect();
+        facts.rollbacks.iter().map(|one| rollback::standing(one)).collect();
     let going = standings.contains(&rollback::Standing::Going);
     if report.status.phase != Some(KubernetesExecutionPhase::RollbackReady) || going {
         let plan = Plan::rest();
         return if report.status == before { plan } else { plan.status(report.status) };
     }
     if standings.contains(&rollback::Standing::Done) {
-        let by = observed.rollbacks.last().map(|one| one.name().to_owned()).unwrap_or_default();
+        let by = facts.rollbacks.last().map(|one| one.name().to_owned()).unwrap_or_default();
         return completes(report, &format!("taken back by KubernetesExecution {by}"));
     }
-    if let Some(by) = observed.me.annotation(FINALIZE) {
+    if let Some(by) = facts.cx.object.annotation(FINALIZE) {
         let by = by.trim();
         let told = if by.is_empty() {
             "no rollback is wanted".to_owned()
@@ -107,7 +106,7 @@ fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         return completes(report, &told);
     }
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
-    let until = observed.execution.spec.ttl_after_finished.map(|ttl| later(ended, ttl.get()));
+    let until = facts.cx.typed.spec.ttl_after_finished.map(|ttl| later(ended, ttl.get()));
     match until {
         Some(until) if until <= report.now => completes(report, "the time for a rollback is over"),
         Some(until) => {
@@ -126,7 +125,7 @@ fn completes(mut report: Report<'_>, why: &str) -> Plan<KubernetesExecutionStatu
         information.unavailable_reason = why.to_owned();
     }
     report.says(KubernetesExecutionPhase::Completed, Reason::Completed, why);
-    let undo = report.settings.executor.undo_secret(report.observed.me.uid());
+    let undo = report.settings.executor.undo_secret(report.facts.cx.object.uid());
     let mut plan = report.plan().note(Note::normal(Reason::ExecutionCompletedPermanent, why));
     plan.steps.push(job::delete_secret_of(undo));
     plan
@@ -147,7 +146,7 @@ pub(super) fn spec_changed(report: Report<'_>) -> Plan<KubernetesExecutionStatus
 
 /// Ends it now, with whatever it had begun.
 fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<KubernetesExecutionStatus> {
-    match report.observed.run.own() {
+    match report.facts.run.own() {
         Some(run) if !is_finished(run) => stopped(report, run, reason, message),
         Some(_) => {
             let message = format!("{message}; the action was carried out, or begun");
@@ -156,7 +155,7 @@ fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<Kubernetes
         None => {
             // A Job that no cache shows is no proof that there is none: it would be let go later.
             let executing = report.status.phase == Some(KubernetesExecutionPhase::Executing);
-            let confirm = if executing && report.observed.run.found().is_none() {
+            let confirm = if executing && report.facts.run.found().is_none() {
                 vec![Step::confirm_gone(report.run_reference())]
             } else {
                 Vec::new()
@@ -168,10 +167,10 @@ fn ended(report: Report<'_>, reason: Reason, message: String) -> Plan<Kubernetes
 
 /// Stops what runs, lets go, and only then gives the object up.
 pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let (observed, now) = (report.observed, report.now);
-    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
+    let (facts, now) = (report.facts, report.now);
+    let asked_at = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = observed.run.own().filter(|run| !is_finished(run));
+    let going = facts.run.own().filter(|run| !is_finished(run));
     let begun = report.status.phase.is_some_and(|phase| !phase.is_terminal());
     if let Some(run) = going.filter(|_| now < limit) {
         let plan = if begun {
@@ -186,7 +185,7 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         };
         return plan.wake_at(limit);
     }
-    let left_behind = observed.run.found().is_none() && observed.pods.iter().any(job::may_act);
+    let left_behind = facts.run.found().is_none() && facts.pods.iter().any(job::may_act);
     if left_behind && now < limit {
         return Plan::rest().wake_at(limit);
     }
@@ -202,17 +201,17 @@ pub(super) fn clean_up(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         }
         None => {
             let steps = report.release();
-            if steps.is_empty() && observed.run.found().is_none() && begun {
+            if steps.is_empty() && facts.run.found().is_none() && begun {
                 plan.steps.push(Step::confirm_gone(report.run_reference()));
             }
             plan.steps.extend(steps);
-            let jobs = observed.jobs.iter().map(Run::object).filter(|run| !run.is_deleting());
+            let jobs = facts.jobs.iter().map(Run::object).filter(|run| !run.is_deleting());
             plan.steps.extend(jobs.map(|run| held_run::delete(run)));
         }
     }
     if report.status.phase.is_some() {
         plan.steps.push(job::forget_input(&report.run_reference().key));
-        plan.steps.push(job::delete_secret_of(report.settings.executor.undo_secret(observed.me.uid())));
+        plan.steps.push(job::delete_secret_of(report.settings.executor.undo_secret(facts.cx.object.uid())));
     }
     plan.then(Step::remove_finalizer(finalizers::KUBERNETES_EXECUTION))
 }

@@ -59,11 +59,11 @@ enum Guard<'a> {
 
 /// The phase `executing`.
 pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     if verifying::is_recorded(&report.status) {
         return verifying::verify(report);
     }
-    match observed.run.state() {
+    match facts.run.state() {
         RunState::Absent => prepare(report),
         RunState::Foreign(run) => foreign(report, run),
         RunState::Vanished => verifying::vanished(report),
@@ -76,8 +76,8 @@ pub(super) fn execute(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
 
 /// Nothing was made yet.
 fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
-    if let Some(refused) = observed.refusals.iter().find(|one| one.kind == JOB || one.kind == SECRET) {
+    let facts = report.facts;
+    if let Some(refused) = facts.cx.refusals.iter().find(|one| one.kind == JOB || one.kind == SECRET) {
         return report.fails(failed(format!("the Job cannot be made: {}", refused.failure)));
     }
     if let Some(at) = retried_at(&report).filter(|at| report.now < *at) {
@@ -87,7 +87,7 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         return frozen(report, stop);
     }
     let run = report.run_reference();
-    match observed.turn(run, report.now) {
+    match facts.turn(run, report.now) {
         Turn::Yes => {}
         Turn::Change { steps, .. } => return change_locks(report, steps),
         Turn::Wait(wait) => return wait_for_target(report, *wait),
@@ -116,7 +116,7 @@ fn frozen(mut report: Report<'_>, stop: Stop) -> Plan<KubernetesExecutionStatus>
 
 /// Changes the locks, where the API server lets us.
 fn change_locks(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExecutionStatus> {
-    let Some(refused) = report.observed.refusals.iter().find(|one| one.kind == LEASE) else {
+    let Some(refused) = report.facts.cx.refusals.iter().find(|one| one.kind == LEASE) else {
         return Plan::steps(steps);
     };
     let at = later(report.now, REFUSED_RETRY);
@@ -130,7 +130,7 @@ fn change_locks(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExec
 fn wait_for_target(mut report: Report<'_>, wait: Wait) -> Plan<KubernetesExecutionStatus> {
     let Wait { busy, until: by_then } = wait;
     let message = busy.message();
-    let limit = later(report.now, report.observed.execution.spec.lock_timeout.get());
+    let limit = later(report.now, report.facts.cx.typed.spec.lock_timeout.get());
     let until = report.status.lock_deadline.get_or_insert(Time(limit)).0;
     if until <= report.now {
         let stop = Stop::no(
@@ -143,7 +143,7 @@ fn wait_for_target(mut report: Report<'_>, wait: Wait) -> Plan<KubernetesExecuti
     }
     report.condition(busy.condition());
     report.says(KubernetesExecutionPhase::Executing, Reason::TargetLocked, &message);
-    let waiter = busy.label_waiter(&report.observed.me);
+    let waiter = busy.label_waiter(report.facts.cx.object);
     let mut plan = report.plan().gate(busy.gate()).wake_at(by_then.map_or(until, |at| at.min(until)));
     plan.steps = busy.give_back.into_iter().chain(waiter).collect();
     plan
@@ -192,10 +192,10 @@ fn guard<'a>(report: &mut Report<'a>) -> Result<Guard<'a>, Stop> {
 
 /// The undo is stored, and named in the status, before there is a Job (I4).
 fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     let executor = &report.settings.executor;
-    let secret = executor.undo_secret(observed.me.uid());
-    let captured = match observed.capture(secret.clone(), executor.service_account(&observed.order)) {
+    let secret = executor.undo_secret(facts.cx.object.uid());
+    let captured = match facts.capture(secret.clone(), executor.service_account(&facts.order)) {
         Ok(captured) => captured,
         Err(pause) => {
             let never = |failure| Stop::No(Box::new(failed(format!("the undo cannot be stored: {failure}"))));
@@ -220,11 +220,11 @@ fn capture(mut report: Report<'_>, looked: &Looked) -> Plan<KubernetesExecutionS
 
 /// The input and the Job, held.
 fn make(report: &Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     let key = report.run_reference().key;
     let executor = &report.settings.executor;
-    let (spec, order) = (&observed.execution.spec, &observed.order);
-    let steps = job::create(&observed.run, executor, spec, order, report.timeout());
+    let (spec, order) = (&facts.cx.typed.spec, &facts.order);
+    let steps = job::create(&facts.run, executor, spec, order, report.timeout());
     let note = Note::normal(Reason::JobCreated, format!("made Job {key}")).once(report.attempt().to_string());
     Plan { steps, ..Plan::rest() }.note(note)
 }
@@ -239,9 +239,9 @@ fn begun(mut report: Report<'_>, run: &Object) -> Plan<KubernetesExecutionStatus
 
 /// The Job is recorded: it starts while the locks on the targets belong to this execution and every gate still passes.
 fn start(mut report: Report<'_>, run: &Arc<Object>) -> Plan<KubernetesExecutionStatus> {
-    let observed = report.observed;
+    let facts = report.facts;
     let reference = run.reference();
-    let mut steps = match observed.turn(reference, report.now) {
+    let mut steps = match facts.turn(reference, report.now) {
         Turn::Yes => Vec::new(),
         Turn::Change { steps, acquires: true } => steps,
         Turn::Change { steps, acquires: false } => return Plan::steps(steps),
@@ -293,7 +293,7 @@ fn start(mut report: Report<'_>, run: &Arc<Object>) -> Plan<KubernetesExecutionS
 /// What was prepared is of no use any more: it goes, and the next attempt has another name. The undo stays where an
 /// attempt was let go before: it is of what was there before that.
 fn begins_anew(report: &mut Report<'_>, run: &Object) -> Vec<Step> {
-    let uid = report.observed.me.uid();
+    let uid = report.facts.cx.object.uid();
     let mut steps = vec![held_run::delete(run), job::forget_input(&run.key())];
     report.status.attempt = Some(report.attempt().saturating_add(1));
     report.status.job_ref = None;
@@ -308,7 +308,7 @@ fn begins_anew(report: &mut Report<'_>, run: &Object) -> Vec<Step> {
 
 /// A Job that is neither held nor unknown.
 fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
-    let (observed, now) = (report.observed, report.now);
+    let (facts, now) = (report.facts, report.now);
     match run.standing() {
         Standing::Complete | Standing::Failed { .. } => verifying::concluded(report, run),
         Standing::Held | Standing::Going => {
@@ -317,9 +317,9 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
                 let message = format!("the Job did not end within {:?}; it is stopped", report.timeout());
                 return stopped(report, run.object(), Reason::ExecutionTimeout, message);
             }
-            let since = observed.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
+            let since = facts.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
-            match following::cannot_start(&observed.pods) {
+            match following::cannot_start(&facts.pods) {
                 Some(problem) if limit <= now => {
                     stopped(report, run.object(), Reason::KeExecutionFailed, problem)
                 }

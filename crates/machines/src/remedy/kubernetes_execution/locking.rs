@@ -12,7 +12,7 @@ use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::remedy::kubernetes_execution::KIND;
 use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase};
 
-use super::Observed;
+use super::Facts;
 use crate::lock::{Busy, LockResult, Marks, Place};
 use crate::object::{Object, Reference};
 use crate::plan::Step;
@@ -70,10 +70,10 @@ pub(super) fn ahead(view: &dyn View, me: &Object, targets: &[Target]) -> Vec<(Ta
     first.collect()
 }
 
-impl Observed {
+impl Facts<'_> {
     pub(super) fn turn(&self, run: Reference, now: Timestamp) -> Turn {
         let begun = !run.uid.is_empty() || !self.locks.held().is_empty();
-        match self.locks.acquire(&self.me, Some(run), &Marks::new(), now) {
+        match self.locks.acquire(self.cx.object, Some(run), &Marks::new(), now) {
             LockResult::Acquired => Turn::Yes,
             LockResult::Reap(steps) => Turn::Change { steps, acquires: false },
             LockResult::Busy(busy) => Turn::Wait(Box::new(Wait { busy: *busy, until: None })),

@@ -12,7 +12,7 @@ use pawl_api::remedy::{AffectedResource, KubernetesExecutionPhase, KubernetesExe
 
 use super::asking::{Pause, spec_digest};
 use super::job::Run;
-use super::{KubernetesExecutions, Observed, Verified, later, recorded_uid};
+use super::{Facts, KubernetesExecutions, Verified, later, recorded_uid};
 use crate::external::Call;
 use crate::object::{Object, Reference};
 use crate::plan::{Note, Plan, Step};
@@ -26,7 +26,7 @@ const MAX_ERROR_CHARS: usize = 4096;
 /// The status in the making.
 pub(super) struct Report<'a> {
     pub(super) settings: &'a KubernetesExecutions,
-    pub(super) observed: &'a Observed,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) now: Timestamp,
     pub(super) status: KubernetesExecutionStatus,
     /// Verdicts reached in this decision.
@@ -85,10 +85,10 @@ pub(super) fn stopped_by(pause: Pause, never: impl FnOnce(String) -> Stop) -> St
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(settings: &'a KubernetesExecutions, observed: &'a Observed, now: Timestamp) -> Self {
-        let mut status = observed.execution.status.clone().unwrap_or_default();
-        status.observed_generation = observed.me.meta().generation;
-        Self { settings, observed, now, status, gates: Vec::new() }
+    pub(super) fn of(settings: &'a KubernetesExecutions, facts: &'a Facts<'a>) -> Self {
+        let mut status = facts.cx.typed.status.clone().unwrap_or_default();
+        status.observed_generation = facts.cx.object.meta().generation;
+        Self { settings, facts, now: facts.cx.now, status, gates: Vec::new() }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -105,9 +105,9 @@ impl<'a> Report<'a> {
 
     /// The first word.
     pub(super) fn begins(mut self) -> Plan<KubernetesExecutionStatus> {
-        self.status.spec_digest = Some(spec_digest(&self.observed.execution.spec));
-        self.status.target = self.observed.wish.as_ref().ok().and_then(super::Wish::told);
-        let told = format!("{} on {}", self.observed.execution.spec.action, self.target());
+        self.status.spec_digest = Some(spec_digest(&self.facts.cx.typed.spec));
+        self.status.target = self.facts.wish.as_ref().ok().and_then(super::Wish::told);
+        let told = format!("{} on {}", self.facts.cx.typed.spec.action, self.target());
         self.says(
             KubernetesExecutionPhase::Validating,
             Reason::ActionValidating,
@@ -175,31 +175,32 @@ impl<'a> Report<'a> {
 
     /// The Job that was created and not started.
     fn held(&self) -> Option<&'a Object> {
-        let own = self.observed.run.own().filter(|run| held_run::is_held(run) && !run.is_deleting());
+        let own = self.facts.run.own().filter(|run| held_run::is_held(run) && !run.is_deleting());
         own.map(AsRef::as_ref)
     }
 
     /// Steps that let go of the locks; none while the Job may act, or where nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
-        let observed = self.observed;
-        let going = match observed.run.own() {
+        let facts = self.facts;
+        let going = match facts.run.own() {
             Some(run) => !held_run::is_finished(run),
-            None => observed.pods.iter().any(super::job::may_act),
+            None => facts.pods.iter().any(super::job::may_act),
         };
-        if going || observed.locks.held().is_empty() {
+        if going || facts.locks.held().is_empty() {
             return Vec::new();
         }
-        let confirm = match observed.run.found() {
+        let confirm = match facts.run.found() {
             // It is over; or the name is somebody else's, and will never be a Job of ours.
             Some(_) => Vec::new(),
             None => lock::confirm_gone(&self.run_reference()),
         };
-        confirm.into_iter().chain(observed.locks.release()).collect()
+        confirm.into_iter().chain(facts.locks.release()).collect()
     }
 
     /// The Job of the attempt: the one that was recorded, or else whichever is made.
     pub(super) fn run_reference(&self) -> Reference {
-        let key = super::job::key(&self.settings.executor.namespace, self.observed.me.uid(), self.attempt());
+        let key =
+            super::job::key(&self.settings.executor.namespace, self.facts.cx.object.uid(), self.attempt());
         let uid = recorded_uid(Some(&self.status)).unwrap_or_default().to_owned();
         Reference { kind: crate::cluster::job::JOB, key, uid }
     }
@@ -210,7 +211,7 @@ impl<'a> Report<'a> {
 
     /// How long one attempt may take.
     pub(super) fn timeout(&self) -> std::time::Duration {
-        let spec = &self.observed.execution.spec;
+        let spec = &self.facts.cx.typed.spec;
         let usual = crate::remedy::action::definition(spec.action).timeout;
         spec.timeout.unwrap_or(usual).get().max(std::time::Duration::from_secs(1))
     }
@@ -276,7 +277,7 @@ impl<'a> Report<'a> {
 
     /// Whether approvals can count at all, for people to see while they are waited for.
     pub(super) fn tells_of_verification(&mut self) {
-        let new = match &self.observed.verified {
+        let new = match &self.facts.verified {
             Verified::Yes => NewCondition::yes(
                 APPROVERS_VERIFIED,
                 Reason::Valid,
@@ -308,14 +309,14 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn condition(&mut self, new: NewCondition) {
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        condition::set(&mut self.status.conditions, new, self.facts.cx.object.meta().generation, self.now);
     }
 }
 
 /// What fits `executionResults.resourcesAffected`.
 const MAX_AFFECTED: usize = 128;
 
-impl Observed {
+impl Facts<'_> {
     /// The Job, if this execution made it.
     pub(super) fn ours(&self) -> Option<Run> {
         self.run.own().map(Run::read)

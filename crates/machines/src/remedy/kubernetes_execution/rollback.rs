@@ -12,7 +12,7 @@ use pawl_api::remedy::{
 };
 use serde_json::{Map, Value, json};
 
-use super::Observed;
+use super::Facts;
 use super::executing::is_retry;
 use super::report::{Report, Stop, stopped_by};
 use crate::object::{Key, Object};
@@ -107,12 +107,12 @@ pub(super) fn of(view: &dyn View, me: &Object) -> Vec<Arc<Object>> {
 
 /// What is wrong with an execution that says it is a rollback. Whoever is none may not say so: what the other one kept may
 /// be secret.
-pub(super) fn problem(observed: &Observed) -> Result<(), String> {
-    let says = observed.order.undoes.is_some() || observed.me.annotation(annotations::ROLLBACK_OF).is_some();
+pub(super) fn problem(facts: &Facts<'_>) -> Result<(), String> {
+    let says = facts.order.undoes.is_some() || facts.cx.object.annotation(annotations::ROLLBACK_OF).is_some();
     if !says {
         return Ok(());
     }
-    let Some(first) = &observed.undone else {
+    let Some(first) = &facts.undone else {
         return Err(format!(
             "label {} and annotation {}: there is no such KubernetesExecution in this namespace",
             labels::ROLLBACK_OF,
@@ -120,10 +120,10 @@ pub(super) fn problem(observed: &Observed) -> Result<(), String> {
         ));
     };
     let expected = manifest(first, None, 1, Map::new()).map_err(|impossible| impossible.to_string())?;
-    let spec = &observed.execution.spec;
+    let spec = &facts.cx.typed.spec;
     let same = expected.pointer("/spec/action") == Some(&json!(spec.action))
         && expected.pointer("/spec/parameters").map(ToString::to_string).as_deref()
-            == Some(&*observed.order.parameters);
+            == Some(&*facts.order.parameters);
     if same {
         Ok(())
     } else {
@@ -134,14 +134,14 @@ pub(super) fn problem(observed: &Observed) -> Result<(), String> {
 
 /// Whether the target is still what the first execution made of it.
 pub(super) fn fresh(report: &Report<'_>) -> Result<(), Stop> {
-    let observed = report.observed;
-    let Some(first) = observed.undone.as_deref().filter(|_| !is_retry(report)) else { return Ok(()) };
+    let facts = report.facts;
+    let Some(first) = facts.undone.as_deref().filter(|_| !is_retry(report)) else { return Ok(()) };
     let name = first.metadata.name.clone().unwrap_or_default();
     let refused = |message: String| {
         Stop::no(GateName::Validate, Reason::PreconditionFailed, &message, "a change by hand")
             .noting(Note::warning(Reason::RollbackRefused, message))
     };
-    let looked = observed.look_at(&order_of(first)).map_err(|pause| stopped_by(pause, refused))?;
+    let looked = facts.look_at(&order_of(first)).map_err(|pause| stopped_by(pause, refused))?;
     let status = first.status.clone().unwrap_or_default();
     let left = status.rollback_information.and_then(|information| information.changed_digest);
     let Some(left) = left else {

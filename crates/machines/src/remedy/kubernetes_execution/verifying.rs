@@ -54,7 +54,7 @@ pub(super) fn is_recorded(status: &KubernetesExecutionStatus) -> bool {
 /// The Job is over.
 pub(super) fn concluded(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
     let at = run.ended_at().unwrap_or(report.now).min(report.now);
-    let told = job::told(&report.observed.pods, report.observed.me.uid());
+    let told = job::told(&report.facts.pods, report.facts.cx.object.uid());
     let limit = later(at, DETAILS_LIMIT);
     if told == Told::Unseen && report.now < limit {
         return Plan::rest().wake_at(limit);
@@ -66,8 +66,8 @@ pub(super) fn concluded(report: Report<'_>, run: &Run) -> Plan<KubernetesExecuti
 /// Somebody deleted the Job before its result was recorded: never a silent second run (I2).
 pub(super) fn vanished(report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let run = report.run_reference();
-    let told = job::told(&report.observed.pods, report.observed.me.uid());
-    let acting = report.observed.pods.iter().any(job::may_act);
+    let told = job::told(&report.facts.pods, report.facts.cx.object.uid());
+    let acting = report.facts.pods.iter().any(job::may_act);
     let deadline = report.status.execution_deadline.as_ref().map_or(report.now, |at| at.0);
     if acting && report.now < deadline {
         return Plan::rest().wake_at(deadline);
@@ -124,7 +124,7 @@ fn record(
             }
             report.fails(No { reason, ..failed(message) })
         }
-        Came::Unknown(why) if report.observed.execution.spec.post_conditions.is_empty() => {
+        Came::Unknown(why) if report.facts.cx.typed.spec.post_conditions.is_empty() => {
             let message = format!("{why}; no postcondition says whether the action was done");
             report.fails(No { reason: Reason::ResultUnknown, ..failed(message) })
         }
@@ -133,7 +133,7 @@ fn record(
             report.says(KubernetesExecutionPhase::Executing, Reason::ResultUnknown, &message);
             begins_to_verify(report, at)
         }
-        Came::Done if report.observed.execution.spec.post_conditions.is_empty() => finishes(report, false),
+        Came::Done if report.facts.cx.typed.spec.post_conditions.is_empty() => finishes(report, false),
         Came::Done => {
             report.says(
                 KubernetesExecutionPhase::Executing,
@@ -149,10 +149,10 @@ fn record(
 
 /// What is there after the attempt, and the end of what it wrote. What cannot be had is left out.
 fn look_back(report: &mut Report<'_>) -> Result<(), Stop> {
-    let observed = report.observed;
-    let looked = observed.look();
+    let facts = report.facts;
+    let looked = facts.look();
     let log = log_of(report);
-    let heard = log.as_ref().and_then(|log| observed.answers.get(log));
+    let heard = log.as_ref().and_then(|log| facts.cx.answers.get(log));
     if let Some(log) = log.clone().filter(|_| heard.is_none()) {
         let mut asks = vec![Call::new(log)];
         if let Err(Pause::Ask(look)) = looked {
@@ -177,17 +177,17 @@ fn look_back(report: &mut Report<'_>) -> Result<(), Stop> {
 }
 
 fn log_of(report: &Report<'_>) -> Option<Logs> {
-    let pod = job::speaker(&report.observed.pods)?;
+    let pod = job::speaker(&report.facts.pods)?;
     let executor = &report.settings.executor;
     // Whatever may be secret of what is changed is in the undos.
-    let uids = std::iter::once(report.observed.me.uid()).chain(report.observed.order.undoes.as_deref());
+    let uids = std::iter::once(report.facts.cx.object.uid()).chain(report.facts.order.undoes.as_deref());
     let mask = uids.map(|uid| executor.undo_secret(uid)).collect();
     let container = CONTAINER.to_owned();
     Some(Logs { pod, container, tail_bytes: MAX_POD_LOG_BYTES, mask })
 }
 
 fn may_retry(report: &Report<'_>) -> bool {
-    let spec = &report.observed.execution.spec;
+    let spec = &report.facts.cx.typed.spec;
     let tried =
         report.status.execution_results.as_ref().map(|results| results.retries_attempted).unwrap_or_default();
     tried < spec.max_retries
@@ -203,14 +203,14 @@ fn retried(mut report: Report<'_>, reason: Reason, message: &str) -> Plan<Kubern
     report.status.job_ref = None;
     report.status.execution_deadline = None;
     report.says(KubernetesExecutionPhase::Executing, reason, &told);
-    let expire = report.observed.ours().and_then(|run| run.expire());
+    let expire = report.facts.ours().and_then(|run| run.expire());
     let mut plan = report.plan().note(Note::warning(reason, told));
     plan.steps.extend(expire.into_iter().chain([job::forget_input(&job)]));
     plan
 }
 
 fn begins_to_verify(mut report: Report<'_>, at: Timestamp) -> Plan<KubernetesExecutionStatus> {
-    let conditions = &report.observed.execution.spec.post_conditions;
+    let conditions = &report.facts.cx.typed.spec.post_conditions;
     let last = conditions.iter().map(|one| deadline(one, at)).max();
     report.status.postcondition_deadline = last.map(Time);
     report.plan()
@@ -223,12 +223,12 @@ fn deadline(condition: &ActionCondition, ended: Timestamp) -> Timestamp {
 
 /// The postconditions, as things are now: they must hold together, each within its time.
 pub(super) fn verify(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
-    let (observed, now) = (report.observed, report.now);
-    let conditions = &observed.execution.spec.post_conditions;
+    let (facts, now) = (report.facts, report.now);
+    let conditions = &facts.cx.typed.spec.post_conditions;
     let ended = report.status.execution_results.as_ref().and_then(|results| results.end_time.clone());
     let ended = ended.map_or(now, |at| at.0);
     let no = |failure: String| Stop::No(Box::new(not_met(failure)));
-    let looked = match observed.look() {
+    let looked = match facts.look() {
         Ok(looked) => looked,
         Err(pause) => return report.stops(stopped_by(pause, no)),
     };
@@ -251,7 +251,7 @@ pub(super) fn verify(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> 
     let partly = !over.is_empty();
     report.validation().post_condition_results.clone_from(&results);
     if !missed.is_empty() {
-        return report.fails(unmet(&observed.execution.status, missed.join("; ")));
+        return report.fails(unmet(&facts.cx.typed.status, missed.join("; ")));
     }
     match pending.into_iter().min() {
         Some(until) => report.plan().wake_at(until.min(later(now, LOOK_AGAIN))),
@@ -283,14 +283,14 @@ fn finishes(mut report: Report<'_>, partly: bool) -> Plan<KubernetesExecutionSta
         report.status.rollback_information.as_ref().is_some_and(|information| information.available);
     report.results().success = true;
     report.status.outcome = Some(if partly { ActionOutcome::PartialSuccess } else { ActionOutcome::Success });
-    let spec = &report.observed.execution.spec;
+    let spec = &report.facts.cx.typed.spec;
     let partly = if partly { ", but not all that should hold after it does" } else { "" };
     let done = format!("{} on {} is done{partly}", spec.action, report.target());
     if !available {
         report.says(KubernetesExecutionPhase::Completed, Reason::Completed, &done);
         return report.ends(Note::normal(Reason::ExecutionCompletedPermanent, done));
     }
-    let me = &report.observed.me;
+    let me = report.facts.cx.object;
     let place = me.namespace().unwrap_or_default();
     let message = format!("{done}; pawl rollback -n {place} ke/{} takes it back", me.name());
     report.says(KubernetesExecutionPhase::RollbackReady, Reason::Completed, &message);

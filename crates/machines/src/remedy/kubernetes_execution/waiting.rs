@@ -95,7 +95,7 @@ pub(super) fn stands<'a>(report: &mut Report<'a>) -> Result<(Decision, &'a Looke
 /// Whether those who said yes are enough, for what the status says now.
 pub(super) fn count(report: &Report<'_>, decision: &Decision) -> Tally {
     let wanted = report.status.approval_digest.clone().unwrap_or_default();
-    approvals::tally(report.observed, decision, &wanted, deadline(report))
+    approvals::tally(report.facts, decision, &wanted, deadline(report))
 }
 
 pub(super) fn tell(report: &mut Report<'_>, tally: &Tally) {
@@ -109,7 +109,7 @@ pub(super) fn not_required() -> Gate {
 
 /// The digest that approvals must name, of what is there now; and what made it another.
 pub(super) fn moved(report: &mut Report<'_>) -> Option<String> {
-    let before = report.observed.execution.status.clone().unwrap_or_default();
+    let before = report.facts.cx.typed.status.clone().unwrap_or_default();
     let digest = approvals::approval_digest(&report.status);
     let same = before.approval_digest.as_deref() == Some(digest.as_str());
     report.status.approval_digest = Some(digest);
@@ -132,7 +132,7 @@ fn asks_for_approval(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> 
     } else {
         format!(" of {}", policy.approver_groups.join(", "))
     };
-    let me = &report.observed.me;
+    let me = report.facts.cx.object;
     let what = format!("-n {} ke/{}", me.namespace().unwrap_or_default(), me.name());
     let need = counted(need, "approval", "approvals");
     let message = format!("needs {need}{groups}: pawl approve {what}, or pawl reject {what}");
@@ -173,9 +173,9 @@ fn still_waits(
 
 /// On to the target's lock.
 fn goes_on(mut report: Report<'_>, approved: Option<String>) -> Plan<KubernetesExecutionStatus> {
-    let limit = report.observed.execution.spec.lock_timeout.get();
+    let limit = report.facts.cx.typed.spec.lock_timeout.get();
     report.status.lock_deadline = Some(Time(later(report.now, limit)));
-    let message = format!("{} on {} is carried out", report.observed.execution.spec.action, report.target());
+    let message = format!("{} on {} is carried out", report.facts.cx.typed.spec.action, report.target());
     report.says(KubernetesExecutionPhase::Executing, Reason::Progressing, &message);
     if approved.is_none() {
         report.passes(not_required());

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use pawl_api::meta::{Reason, names};
 use pawl_api::remedy::{
     RemediationPhase, RemediationRequestStatus, annotations, finalizers, kubernetes_execution, labels,
@@ -13,7 +12,7 @@ use serde_json::json;
 use super::report::Report;
 use super::rollback::{self, Rollback};
 use super::steps::Stepped;
-use super::{Observed, later};
+use super::{Facts, later};
 use crate::plan::{Note, Plan, Precondition, Step};
 
 /// How long a deleted request waits for its executions to go (I5): what each of them waits for its run, and a little.
@@ -21,25 +20,25 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
 
 /// It stays as it ended. What was still running is cancelled, also where that was lost, and its end is told; after its
 /// retention it goes.
-pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<RemediationRequestStatus> {
-    let mut stop = cancel(observed, "the RemediationRequest is over");
+pub(super) fn finished(facts: &Facts<'_>, report: Report<'_>) -> Plan<RemediationRequestStatus> {
+    let mut stop = cancel(facts, "the RemediationRequest is over");
     if report.status.overall_phase == Some(RemediationPhase::Completed) {
-        stop.extend(rollback::finalize(observed));
+        stop.extend(rollback::finalize(facts));
     }
     if !stop.is_empty() {
         return Plan { steps: stop, ..Plan::rest() };
     }
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
-    let kept = later(ended, observed.request.spec.retention.get());
+    let kept = later(ended, facts.cx.typed.spec.retention.get());
     if report.now < kept {
         return Plan::rest().status(report.status).wake_at(kept);
     }
-    Plan::step(Step::delete_unchanged(&observed.me))
+    Plan::step(Step::delete_unchanged(facts.cx.object))
 }
 
 /// Ends it before its steps are done.
 pub(super) fn stop(
-    observed: &Observed,
+    facts: &Facts<'_>,
     mut report: Report<'_>,
     phase: RemediationPhase,
     reason: Reason,
@@ -57,9 +56,9 @@ pub(super) fn stop(
         | RemediationPhase::Skipped
         | RemediationPhase::Cancelled => reason,
     };
-    let steps = cancel(observed, message);
+    let steps = cancel(facts, message);
     // What is cut off in the middle may have changed its target.
-    report.status.requires_manual_review |= observed.steps.iter().any(Stepped::needs_review);
+    report.status.requires_manual_review |= facts.steps.iter().any(Stepped::needs_review);
     report.status.outcome = Some(reason.into());
     let mut plan = report.ends(phase, reason, message).note(Note::warning(word, message));
     plan.steps = steps;
@@ -67,12 +66,12 @@ pub(super) fn stop(
 }
 
 /// Deletes the executions, each of which stops its run first, and waits for them.
-pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationRequestStatus> {
-    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
+pub(super) fn clean_up(facts: &Facts<'_>) -> Plan<RemediationRequestStatus> {
+    let asked_at = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(facts.cx.now, |at| at.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
     let mut plan = Plan::rest();
-    let children = &observed.steps.children;
-    if !children.is_empty() && now < limit {
+    let children = &facts.steps.children;
+    if !children.is_empty() && facts.cx.now < limit {
         let going = children.iter().filter(|child| !child.is_deleting());
         plan.steps = going.map(|child| Step::delete(child)).collect();
         return plan.wake_at(limit);
@@ -82,9 +81,9 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
         for kind in [workflow_execution::KIND, kubernetes_execution::KIND] {
             plan = plan.then(Step::Confirm(Precondition::NoneLabelled {
                 kind,
-                namespace: observed.me.namespace().map(str::to_owned),
+                namespace: facts.cx.object.namespace().map(str::to_owned),
                 label: labels::REMEDIATION_REQUEST,
-                value: names::label_value(observed.me.name()),
+                value: names::label_value(facts.cx.object.name()),
             }));
         }
     } else {
@@ -95,11 +94,11 @@ pub(super) fn clean_up(observed: &Observed, now: Timestamp) -> Plan<RemediationR
 }
 
 /// Asks what runs to stop, once, if it is still as it was seen: the cache of executions may lag behind the request's own.
-fn cancel(observed: &Observed, why: &str) -> Vec<Step> {
-    let going = observed.steps.iter().filter(|step| step.is_going());
+fn cancel(facts: &Facts<'_>, why: &str) -> Vec<Step> {
+    let going = facts.steps.iter().filter(|step| step.is_going());
     let children = going.filter_map(|step| step.child.as_ref()).map(|child| &child.object);
     let rollbacks =
-        observed.rollbacks.iter().filter(|rollback| rollback.is_going()).filter_map(Rollback::object);
+        facts.rollbacks.iter().filter(|rollback| rollback.is_going()).filter_map(Rollback::object);
     children
         .chain(rollbacks)
         .filter(|child| child.annotation(annotations::CANCEL).is_none() && !child.is_deleting())

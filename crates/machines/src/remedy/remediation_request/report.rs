@@ -14,7 +14,7 @@ use pawl_api::remedy::{
 
 use super::rollback::{self, Course};
 use super::steps::{Child, Standing, Stepped, Typed, kind_of};
-use super::{Observed, beside, later};
+use super::{Facts, beside, later};
 use crate::object::Reference;
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::action::definition;
@@ -24,27 +24,27 @@ const MAX_MESSAGE_CHARS: usize = 32_768;
 
 /// The status in the making.
 pub(super) struct Report<'a> {
-    pub(super) observed: &'a Observed,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) now: Timestamp,
     pub(super) status: RemediationRequestStatus,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
-        let mut status = observed.request.status.clone().unwrap_or_default();
-        status.observed_generation = observed.me.meta().generation;
+    pub(super) fn of(facts: &'a Facts<'a>) -> Self {
+        let mut status = facts.cx.typed.status.clone().unwrap_or_default();
+        status.observed_generation = facts.cx.object.meta().generation;
         let over = status.overall_phase.is_some_and(RemediationPhase::is_terminal);
         let before = std::mem::take(&mut status.steps);
-        let steps = observed.steps.iter().filter_map(|step| {
+        let steps = facts.steps.iter().filter_map(|step| {
             let known = before.iter().find(|known| known.name == step.step.name);
             // What was cancelled ends after the request did: that is told still. Nothing else is told anew.
             let offered = KubernetesExecutionPhase::RollbackReady.as_str();
             let settled = step.child.is_none()
                 || known.is_some_and(|known| known.completed_at.is_some() && known.phase != offered);
-            if over && settled { known.cloned() } else { Some(told(observed, step, &before)) }
+            if over && settled { known.cloned() } else { Some(told(facts, step, &before)) }
         });
         status.steps = steps.collect();
-        Self { observed, now, status }
+        Self { facts, now: facts.cx.now, status }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -54,14 +54,14 @@ impl<'a> Report<'a> {
     /// Sets when it began and when it is given up, once.
     pub(super) fn begins(&mut self) {
         let begun = self.status.start_time.get_or_insert(Time(self.now)).0;
-        let limit = self.observed.request.spec.timeouts.global;
+        let limit = self.facts.cx.typed.spec.timeouts.global;
         self.status.deadline.get_or_insert(Time(later(begun, limit.get())));
     }
 
     /// What should be over by now, and since when.
     pub(super) fn overdue(&self) -> Option<(String, Timestamp)> {
         let whole = self.status.deadline.as_ref().map(|at| ("the request".to_owned(), at.0));
-        let going = self.observed.steps.iter().zip(&self.status.steps);
+        let going = self.facts.steps.iter().zip(&self.status.steps);
         let steps = going.filter(|(step, _)| step.is_going()).filter_map(|(step, status)| {
             status.deadline.as_ref().map(|at| (format!("step {}", step.step.name), at.0))
         });
@@ -69,10 +69,10 @@ impl<'a> Report<'a> {
     }
 
     /// A step's execution is made in this plan.
-    pub(super) fn started(&mut self, at: usize, observed: &Observed, attempt: i32) {
-        let Some(step) = observed.steps.iter().nth(at) else { return };
-        let limit = later(self.now, patience(observed, &step.step));
-        let me = &observed.me;
+    pub(super) fn started(&mut self, at: usize, facts: &Facts<'_>, attempt: i32) {
+        let Some(step) = facts.steps.iter().nth(at) else { return };
+        let limit = later(self.now, patience(facts, &step.step));
+        let me = facts.cx.object;
         let Some(status) = self.status.steps.get_mut(at) else { return };
         let kind = kind_of(&step.step);
         let phase = if step.step.action.is_some() {
@@ -102,12 +102,12 @@ impl<'a> Report<'a> {
         mut self,
         mut plan: Plan<RemediationRequestStatus>,
     ) -> Plan<RemediationRequestStatus> {
-        let observed = self.observed;
+        let facts = self.facts;
         let starting = !plan.steps.is_empty();
-        let any = |wanted: fn(&Standing) -> bool| observed.steps.iter().any(|step| wanted(&step.standing));
+        let any = |wanted: fn(&Standing) -> bool| facts.steps.iter().any(|step| wanted(&step.standing));
         let approving = any(|standing| *standing == Standing::Approving);
         let going = starting || approving || any(|standing| *standing == Standing::Going);
-        let failed = observed.steps.iter().find_map(|step| match &step.standing {
+        let failed = facts.steps.iter().find_map(|step| match &step.standing {
             Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
             Standing::Waiting
             | Standing::Ready
@@ -118,15 +118,15 @@ impl<'a> Report<'a> {
         });
         if let Some((step, reason, message, review)) = failed.filter(|_| !going) {
             let told = format!("step {}: {reason}: {message}", step.step.name);
-            let gone = confirm_gone(observed, step);
+            let gone = confirm_gone(facts, step);
             let mut plan = self.takes_back(&told, review);
             plan.steps.splice(0..0, gone);
             return plan;
         }
-        if observed.steps.iter().all(|step| step.standing == Standing::Done) {
+        if facts.steps.iter().all(|step| step.standing == Standing::Done) {
             return self.completes();
         }
-        let blocked = observed.steps.iter().filter_map(|step| match &step.standing {
+        let blocked = facts.steps.iter().filter_map(|step| match &step.standing {
             Standing::Blocked { reason, message, since, until } => Some((
                 step.retried_at(*since, *until),
                 reason.clone(),
@@ -161,14 +161,14 @@ impl<'a> Report<'a> {
                     let target = self.status.target.clone().unwrap_or_default();
                     plan = plan.note(Note::normal(Reason::RemediationCreated, format!("mends {target}")));
                 }
-                if let Some((until, ..)) = blocked_until(observed) {
+                if let Some((until, ..)) = blocked_until(facts) {
                     plan = plan.wake_at(until);
                 }
-                let (done, all) = (count_done(observed), observed.steps.iter().count());
+                let (done, all) = (count_done(facts), facts.steps.iter().count());
                 let message = format!("{done} of {all} steps are done");
                 // The first word is that it executes; a step that waits for people has been started.
                 if approving && self.status.overall_phase.is_some() {
-                    let waiting: Vec<String> = observed
+                    let waiting: Vec<String> = facts
                         .steps
                         .iter()
                         .filter(|step| step.standing == Standing::Approving)
@@ -185,13 +185,13 @@ impl<'a> Report<'a> {
     }
 
     fn completes(mut self) -> Plan<RemediationRequestStatus> {
-        if self.observed.request.spec.dry_run {
+        if self.facts.cx.typed.spec.dry_run {
             return self.dry_run();
         }
         self.status.outcome = Some("Success".to_owned());
         let target = self.status.target.clone().unwrap_or_default();
         let message = format!("all steps on {target} are done");
-        let finalize = rollback::finalize(self.observed);
+        let finalize = rollback::finalize(self.facts);
         let mut plan = self
             .ends(RemediationPhase::Completed, Reason::Completed, &message)
             .note(Note::normal(Reason::RemediationCompleted, message));
@@ -202,15 +202,15 @@ impl<'a> Report<'a> {
     /// A step failed and nothing runs: what was done is taken back first, where that is asked for.
     fn takes_back(mut self, why: &str, review: bool) -> Plan<RemediationRequestStatus> {
         // Also what was made in a look whose last word was lost is told of.
-        for rollback in &self.observed.rollbacks {
+        for rollback in &self.facts.rollbacks {
             if let Some(object) = rollback.object() {
                 self.rolls_back(&rollback.step, object.name());
             }
         }
-        match rollback::course(self.observed) {
+        match rollback::course(self.facts) {
             Course::Over => {
                 let undone: Vec<&str> = self
-                    .observed
+                    .facts
                     .rollbacks
                     .iter()
                     .filter(|rollback| rollback.is_begun())
@@ -253,7 +253,7 @@ impl<'a> Report<'a> {
     }
 
     fn rolls_back(&mut self, step: &str, name: &str) {
-        let me = &self.observed.me;
+        let me = self.facts.cx.object;
         let kind = kubernetes_execution::KIND;
         if let Some(status) = self.status.steps.iter_mut().find(|status| status.name == step) {
             status.rollback_ref = Some(ObjectRef {
@@ -269,7 +269,7 @@ impl<'a> Report<'a> {
     pub(super) fn dry_run(mut self) -> Plan<RemediationRequestStatus> {
         self.begins();
         self.status.outcome = Some(Reason::DryRun.into());
-        let steps: Vec<String> = self.observed.request.spec.plan.steps.iter().map(would_run).collect();
+        let steps: Vec<String> = self.facts.cx.typed.spec.plan.steps.iter().map(would_run).collect();
         let message = format!("nothing was done; it would run: {}", steps.join("; "));
         self.ends(RemediationPhase::Completed, Reason::DryRun, &message)
             .note(Note::normal(Reason::RemediationCompleted, message))
@@ -284,14 +284,14 @@ impl<'a> Report<'a> {
         self.status.outcome = Some("Failed".to_owned());
         let mut message = message.to_owned();
         let done: Vec<&str> = self
-            .observed
+            .facts
             .steps
             .iter()
             .filter(|step| step.standing == Standing::Done && step.step.workflow.is_some())
             .map(|step| step.step.name.as_str())
             .collect();
         let mut plan = Plan::rest();
-        if self.observed.request.spec.rollback_strategy == RollbackStrategy::Automatic && !done.is_empty() {
+        if self.facts.cx.typed.spec.rollback_strategy == RollbackStrategy::Automatic && !done.is_empty() {
             // What a workflow did only another workflow can undo, and nobody said which.
             let told = format!("a workflow has no undo: what {} did stays done", done.join(", "));
             plan = plan.note(Note::warning(Reason::NothingToRollBack, told.clone()));
@@ -317,12 +317,12 @@ impl<'a> Report<'a> {
         self.status.block_reason = None;
         self.status.blocked_until = None;
         self.says(phase, reason, message);
-        let kept = later(self.now, self.observed.request.spec.retention.get());
+        let kept = later(self.now, self.facts.cx.typed.spec.retention.get());
         Plan::rest().status(self.status).wake_at(kept)
     }
 
     fn deadlines(&self) -> impl Iterator<Item = Timestamp> + use<> {
-        let steps = self.status.steps.iter().zip(self.observed.steps.iter());
+        let steps = self.status.steps.iter().zip(self.facts.steps.iter());
         let going = steps.filter(|(status, step)| step.is_going() || status.attempt > step.attempt);
         let all: Vec<Timestamp> = going
             .filter_map(|(status, _)| status.deadline.as_ref())
@@ -345,7 +345,7 @@ impl<'a> Report<'a> {
             | RemediationPhase::Blocked
             | RemediationPhase::Verifying => NewCondition::unknown(SUCCEEDED, reason, message),
         };
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        condition::set(&mut self.status.conditions, new, self.facts.cx.object.meta().generation, self.now);
         self.status.overall_phase = Some(phase);
         self.status.reason = Some(reason.into());
         self.status.message = Some(text::head(message, MAX_MESSAGE_CHARS));
@@ -353,15 +353,15 @@ impl<'a> Report<'a> {
 }
 
 /// An execution that this cache has not seen is no failure: the server is asked before that is believed.
-fn confirm_gone(observed: &Observed, step: &Stepped) -> Option<Step> {
-    let me = &observed.me;
+fn confirm_gone(facts: &Facts<'_>, step: &Stepped) -> Option<Step> {
+    let me = facts.cx.object;
     let name = child_name(me.name(), me.uid(), &step.step.name, step.attempt);
     let gone = Reference { kind: kind_of(&step.step), key: beside(me, &name), uid: String::new() };
     step.child.is_none().then_some(Step::confirm_gone(gone))
 }
 
-fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
-    let blocked = observed.steps.iter().filter_map(|step| match &step.standing {
+fn blocked_until(facts: &Facts<'_>) -> Option<(Timestamp, String)> {
+    let blocked = facts.steps.iter().filter_map(|step| match &step.standing {
         Standing::Blocked { since, until, .. } => {
             Some((step.retried_at(*since, *until), step.step.name.clone()))
         }
@@ -375,12 +375,12 @@ fn blocked_until(observed: &Observed) -> Option<(Timestamp, String)> {
     blocked.min()
 }
 
-fn count_done(observed: &Observed) -> usize {
-    observed.steps.iter().filter(|step| step.standing == Standing::Done).count()
+fn count_done(facts: &Facts<'_>) -> usize {
+    facts.steps.iter().filter(|step| step.standing == Standing::Done).count()
 }
 
 /// One step as its execution shows it; what is known only here stays as it was.
-fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatus {
+fn told(facts: &Facts<'_>, step: &Stepped, before: &[StepStatus]) -> StepStatus {
     let known = before.iter().find(|known| known.name == step.step.name && known.attempt == step.attempt);
     let mut status = known.cloned().unwrap_or_else(|| StepStatus {
         name: step.step.name.clone(),
@@ -429,14 +429,14 @@ fn told(observed: &Observed, step: &Stepped, before: &[StepStatus]) -> StepStatu
     let made = object.meta().creation_timestamp.as_ref().map(|at| at.0);
     if let (None, Some(made)) = (&status.started_at, made) {
         status.started_at = Some(Time(made));
-        status.deadline = Some(Time(later(made, patience(observed, &step.step))));
+        status.deadline = Some(Time(later(made, patience(facts, &step.step))));
     }
     status
 }
 
 /// How long a step may take. What people are asked about may wait for them first.
-fn patience(observed: &Observed, step: &PlanStep) -> std::time::Duration {
-    let timeouts = &observed.request.spec.timeouts;
+fn patience(facts: &Facts<'_>, step: &PlanStep) -> std::time::Duration {
+    let timeouts = &facts.cx.typed.spec.timeouts;
     let approval = if step.action.is_some() { timeouts.approval.get() } else { std::time::Duration::ZERO };
     timeouts.executing.get().saturating_add(approval)
 }

@@ -15,7 +15,7 @@ use pawl_api::remedy::{
 use serde_json::{Map, Value, json};
 
 use super::steps::{Standing, Steps};
-use super::{Observed, beside, reference};
+use super::{Facts, beside, reference};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Step};
 use crate::remedy::kubernetes_execution::rollback;
@@ -152,13 +152,13 @@ fn depths(request: &RemediationRequest) -> BTreeMap<&str, usize> {
 }
 
 /// How far it is.
-pub(super) fn course(observed: &Observed) -> Course {
-    for rollback in &observed.rollbacks {
+pub(super) fn course(facts: &Facts<'_>) -> Course {
+    for rollback in &facts.rollbacks {
         match rollback.phase() {
-            _ if rollback.child.is_none() => return next(observed, rollback),
+            _ if rollback.child.is_none() => return next(facts, rollback),
             Some(KubernetesExecutionPhase::RollbackReady | KubernetesExecutionPhase::Completed) => {}
             Some(KubernetesExecutionPhase::Failed) if rollback.is_worth_another() => {
-                return next(observed, rollback);
+                return next(facts, rollback);
             }
             Some(KubernetesExecutionPhase::Failed) => {
                 let status = rollback.child.as_ref().and_then(|(_, typed)| typed.as_ref()?.status.clone());
@@ -179,10 +179,10 @@ pub(super) fn course(observed: &Observed) -> Course {
     Course::Over
 }
 
-fn next(observed: &Observed, rollback: &Rollback) -> Course {
-    let me = &observed.me;
+fn next(facts: &Facts<'_>, rollback: &Rollback) -> Course {
+    let me = facts.cx.object;
     let more: Map<String, Value> = Map::from_iter([("remediationRequestRef".to_owned(), reference(me))]);
-    let requested_by = observed.request.spec.requested_by.as_deref();
+    let requested_by = facts.cx.typed.spec.requested_by.as_deref();
     let attempt = rollback.attempt.saturating_add(1);
     match rollback::manifest(&rollback.of, requested_by, attempt, more) {
         Err(impossible) => Course::Stuck(format!("step {}: {impossible}", rollback.step)),
@@ -212,14 +212,14 @@ pub(super) fn note(step: &str) -> Note {
 }
 
 /// Ends the offers of a rollback: the plan succeeded as a whole.
-pub(super) fn finalize(observed: &Observed) -> Vec<Step> {
-    let offered = observed.steps.iter().filter_map(|step| step.child.as_ref()).filter(|child| {
+pub(super) fn finalize(facts: &Facts<'_>) -> Vec<Step> {
+    let offered = facts.steps.iter().filter_map(|step| step.child.as_ref()).filter(|child| {
         let phase = child.action().and_then(|action| action.status.as_ref()?.phase);
         phase == Some(KubernetesExecutionPhase::RollbackReady)
             && child.object.annotation(annotations::FINALIZE).is_none()
             && !child.object.is_deleting()
     });
-    let why = format!("RemediationRequest {} is done", observed.me.name());
+    let why = format!("RemediationRequest {} is done", facts.cx.object.name());
     offered
         .map(|child| {
             Step::patch(&child.object, json!({"metadata": {"annotations": {annotations::FINALIZE: why}}}))

@@ -7,7 +7,7 @@ use pawl_api::remedy::{WorkflowExecutionStatus, finalizers};
 
 use super::failure_details::Failure;
 use super::report::Report;
-use super::{Observed, later, locking};
+use super::{Facts, later, locking};
 use crate::held_run;
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
@@ -17,12 +17,12 @@ pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
 
 /// A finished execution stays finished, whatever becomes of its run (I2). It holds nothing, or lets go as soon as its run
 /// can do nothing more.
-pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+pub(super) fn finished(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
     // A process that stalled until all was over may still have made a run. It was made, and never let go.
-    if let Some(run) = observed.run.late() {
+    if let Some(run) = facts.run.late() {
         return Plan::step(held_run::delete(run));
     }
-    if !observed.locks.held().is_empty() {
+    if !facts.locks.held().is_empty() {
         let steps = report.release();
         if !steps.is_empty() {
             let target = report.status.target.clone().unwrap_or_default();
@@ -30,55 +30,55 @@ pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<Workflow
             return Plan { steps, ..Plan::rest() }.note(note);
         }
         // It was asked to stop when this ended; where that was lost, it is asked again.
-        let going = observed.run.own().filter(|run| !held_run::is_finished(run));
+        let going = facts.run.own().filter(|run| !held_run::is_finished(run));
         return Plan::steps(going.and_then(|run| held_run::stop(run)));
     }
     report.cleared().unwrap_or_else(Plan::rest)
 }
 
 /// Somebody asked for it to stop.
-pub(super) fn cancelled(observed: &Observed, report: Report<'_>, by: &str) -> Plan<WorkflowExecutionStatus> {
+pub(super) fn cancelled(facts: &Facts<'_>, report: Report<'_>, by: &str) -> Plan<WorkflowExecutionStatus> {
     let why = by.trim();
     let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
-    stopped(observed, report, &message)
+    stopped(facts, report, &message)
 }
 
 /// Ends it now. Whether it had begun is known only of a run that was let go.
-fn stopped(observed: &Observed, report: Report<'_>, message: &str) -> Plan<WorkflowExecutionStatus> {
-    let held = observed.run.own().is_some_and(|run| held_run::is_held(run));
+fn stopped(facts: &Facts<'_>, report: Report<'_>, message: &str) -> Plan<WorkflowExecutionStatus> {
+    let held = facts.run.own().is_some_and(|run| held_run::is_held(run));
     let begun = report.status.pipeline_run_uid.is_some() && !held;
     let mut plan = report.fails(&Failure::plain(Reason::Cancelled, message, begun));
-    match observed.run.own() {
+    match facts.run.own() {
         Some(run) => plan.steps.splice(0..0, held_run::stop(run)),
         // A run that no cache shows is no proof that there is none: it would be let go later.
-        None => plan.steps.splice(0..0, confirmed(observed)),
+        None => plan.steps.splice(0..0, confirmed(facts)),
     };
     plan
 }
 
-fn confirmed(observed: &Observed) -> Option<Step> {
-    observed.run.found().is_none().then(|| observed.run.confirm_gone())
+fn confirmed(facts: &Facts<'_>) -> Option<Step> {
+    facts.run.found().is_none().then(|| facts.run.confirm_gone())
 }
 
 /// Stops what runs, lets go, and only then gives the object up.
-pub(super) fn clean_up(observed: &Observed, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
+pub(super) fn clean_up(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
     let now = report.now;
-    let asked_at = observed.me.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
+    let asked_at = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
-    let going = observed.run.own().filter(|run| !held_run::is_finished(run));
+    let going = facts.run.own().filter(|run| !held_run::is_finished(run));
     if let Some(run) = going.filter(|_| now < limit) {
         let over = report.is_over();
         let plan = if over {
             Plan::steps(held_run::stop(run))
         } else {
-            stopped(observed, report, "the execution was deleted while its run was going on")
+            stopped(facts, report, "the execution was deleted while its run was going on")
         };
         return plan.wake_at(limit);
     }
-    if observed.left_behind && going.is_none() && observed.run.found().is_none() && now < limit {
+    if facts.left_behind && going.is_none() && facts.run.found().is_none() && now < limit {
         return Plan::rest().wake_at(limit);
     }
-    let name = observed.me.key();
+    let name = facts.cx.object.key();
     let mut plan =
         Plan::rest().note(Note::normal(Reason::WorkflowExecutionDeleted, format!("{name} is deleted")));
     match going {
@@ -87,22 +87,22 @@ pub(super) fn clean_up(observed: &Observed, report: Report<'_>) -> Plan<Workflow
             let message = format!("{} is still there; the execution goes without it", run.reference());
             plan = plan.note(Note::warning(Reason::CleanupIncomplete, message));
             plan.steps
-                .extend(report.remembered().and_then(|memory| locking::remember(&observed.locks, &memory)));
+                .extend(report.remembered().and_then(|memory| locking::remember(&facts.locks, &memory)));
         }
         None => {
             let steps = report.release();
             if steps.is_empty() {
-                plan.steps.extend(confirmed(observed));
+                plan.steps.extend(confirmed(facts));
             }
             plan.steps.extend(steps);
-            plan.steps.extend(far_away(observed).map(held_run::delete));
+            plan.steps.extend(far_away(facts).map(held_run::delete));
         }
     }
     plan.then(Step::remove_finalizer(finalizers::WORKFLOW_EXECUTION))
 }
 
 /// A run in another namespace, which no owner reference takes along.
-fn far_away(observed: &Observed) -> Option<&Object> {
-    let run = observed.run.own()?;
-    (run.namespace() != observed.me.namespace() && !run.is_deleting()).then_some(run)
+fn far_away<'a>(facts: &'a Facts<'a>) -> Option<&'a Object> {
+    let run = facts.run.own()?;
+    (run.namespace() != facts.cx.object.namespace() && !run.is_deleting()).then_some(run)
 }

@@ -10,7 +10,7 @@ use pawl_api::remedy::{WorkflowExecutionPhase, WorkflowExecutionStatus};
 
 use super::failure_details::{Failure, Setting, took};
 use super::run::Run;
-use super::{Observed, later, locking};
+use super::{Facts, later, locking};
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::memory::{Ended, Memory, Unit};
 use crate::{held_run, lock};
@@ -20,16 +20,16 @@ const MAX_MESSAGE_CHARS: usize = 32_768;
 
 /// The status in the making.
 pub(super) struct Report<'a> {
-    pub(super) observed: &'a Observed,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) now: Timestamp,
     pub(super) status: WorkflowExecutionStatus,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(observed: &'a Observed, now: Timestamp) -> Self {
-        let mut status = observed.execution.status.clone().unwrap_or_default();
-        status.observed_generation = observed.me.meta().generation;
-        Self { observed, now, status }
+    pub(super) fn of(facts: &'a Facts<'a>) -> Self {
+        let mut status = facts.cx.typed.status.clone().unwrap_or_default();
+        status.observed_generation = facts.cx.object.meta().generation;
+        Self { facts, now: facts.cx.now, status }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -39,10 +39,8 @@ impl<'a> Report<'a> {
     /// When the run is stopped. Absolute once it has begun (I8).
     pub(super) fn deadline(&self) -> Timestamp {
         let begun = self.status.start_time.as_ref().map_or(self.now, |at| at.0);
-        let otherwise = later(
-            later(begun, self.observed.execution.spec.execution_config.timeout.get()),
-            TIMEOUT_GRACE.get(),
-        );
+        let otherwise =
+            later(later(begun, self.facts.cx.typed.spec.execution_config.timeout.get()), TIMEOUT_GRACE.get());
         self.status.deadline.as_ref().map_or(otherwise, |at| at.0)
     }
 
@@ -58,7 +56,7 @@ impl<'a> Report<'a> {
             namespace: object.namespace().map(str::to_owned),
         });
         self.status.pipeline_run_uid = Some(object.uid().to_owned());
-        let target = self.observed.targets.as_ref().ok().and_then(|targets| targets.first());
+        let target = self.facts.targets.as_ref().ok().and_then(|targets| targets.first());
         self.status.target = target.map(ToString::to_string).or(self.status.target.take());
         let begun = run.started_at().unwrap_or(self.now);
         self.status.start_time.get_or_insert(Time(begun));
@@ -81,7 +79,7 @@ impl<'a> Report<'a> {
         let mut plan = Plan::rest();
         if first {
             let target = self.status.target.clone().unwrap_or_default();
-            let told = format!("runs {} on {target}", self.observed.execution.spec.workflow_ref.workflow_id);
+            let told = format!("runs {} on {target}", self.facts.cx.typed.spec.workflow_ref.workflow_id);
             plan = self.passed(plan).note(Note::normal(Reason::PhaseTransition, told));
         }
         plan.status(self.status)
@@ -95,7 +93,7 @@ impl<'a> Report<'a> {
         self.status.duration = self.status.start_time.as_ref().map(|from| took(from.0, at).to_string());
         self.status.consecutive_failures = None;
         self.status.next_allowed_execution = None;
-        let spec = &self.observed.execution.spec;
+        let spec = &self.facts.cx.typed.spec;
         let message = format!(
             "{} succeeded on {}",
             spec.workflow_ref.workflow_id,
@@ -106,8 +104,8 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn fails(mut self, failure: &Failure) -> Plan<WorkflowExecutionStatus> {
-        let spec = &self.observed.execution.spec;
-        let ended = self.observed.ours().and_then(|run| run.ended_at());
+        let spec = &self.facts.cx.typed.spec;
+        let ended = self.facts.ours().and_then(|run| run.ended_at());
         let at = ended.unwrap_or(self.now).min(self.now);
         let target = self.status.target.clone().unwrap_or_else(|| spec.target_resource.clone());
         let started_at = self.status.start_time.as_ref().map(|at| at.0);
@@ -117,7 +115,7 @@ impl<'a> Report<'a> {
         self.status.completion_time = Some(Time(at));
         self.status.duration = started_at.map(|from| took(from, at).to_string());
         self.status.failure_details = Some(failure.details(setting));
-        self.summarizes(self.observed.ours().as_ref());
+        self.summarizes(self.facts.ours().as_ref());
         self.says(WorkflowExecutionPhase::Failed, failure.reason, &failure.message);
         let message = format!("{}: {}", failure.reason, failure.message);
         self.ends(Note::warning(Reason::WorkflowFailed, message))
@@ -141,7 +139,7 @@ impl<'a> Report<'a> {
     /// The last word. The lock goes with it as soon as nothing can act on the target any more.
     fn ends(mut self, note: Note) -> Plan<WorkflowExecutionStatus> {
         let steps = self.release();
-        let memory = if self.observed.locks.held().is_empty() { None } else { self.remembered() };
+        let memory = if self.facts.locks.held().is_empty() { None } else { self.remembered() };
         if let Some(remembered) = memory.as_ref().and_then(|memory| memory.get(self.workflow_id())) {
             let failures = i32::try_from(remembered.failures).unwrap_or(i32::MAX);
             self.status.consecutive_failures = (failures > 0).then_some(failures);
@@ -161,25 +159,25 @@ impl<'a> Report<'a> {
     /// Steps that let go of the locks, with what the target remembers then; none while its run may act, or where
     /// nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
-        let observed = self.observed;
-        let going = match observed.run.own() {
+        let facts = self.facts;
+        let going = match facts.run.own() {
             Some(run) => !held_run::is_finished(run),
-            None => observed.left_behind,
+            None => facts.left_behind,
         };
-        if going || observed.locks.held().is_empty() {
+        if going || facts.locks.held().is_empty() {
             return Vec::new();
         }
-        let confirm = match observed.run.found() {
+        let confirm = match facts.run.found() {
             // It is over; or the name is somebody else's, and will never be a run of ours.
             Some(_) => Vec::new(),
-            None => lock::confirm_gone(&observed.run.reference()),
+            None => lock::confirm_gone(&facts.run.reference()),
         };
-        confirm.into_iter().chain(locking::release(&observed.locks, self.remembered().as_ref())).collect()
+        confirm.into_iter().chain(locking::release(&facts.locks, self.remembered().as_ref())).collect()
     }
 
     /// What the target remembers after this end; `None` where it changes nothing.
     pub(super) fn remembered(&self) -> Option<Memory> {
-        let spec = &self.observed.execution.spec;
+        let spec = &self.facts.cx.typed.spec;
         let ended = match self.status.phase? {
             WorkflowExecutionPhase::Completed => Ended::Well { cooldown: spec.cooldown },
             WorkflowExecutionPhase::Failed => match self.status.failure_details.as_ref() {
@@ -195,8 +193,8 @@ impl<'a> Report<'a> {
             | WorkflowExecutionPhase::Skipped => return None,
         };
         // What cannot be read is not overwritten: a person must look.
-        let memory = locking::memory(&self.observed.locks).ok()?;
-        let me = &self.observed.me;
+        let memory = locking::memory(&self.facts.locks).ok()?;
+        let me = self.facts.cx.object;
         let unit = Unit { namespace: me.namespace().unwrap_or_default(), name: me.name(), uid: me.uid() };
         let at = self.status.completion_time.as_ref().map_or(self.now, |at| at.0);
         Some(memory.after(self.workflow_id(), unit, ended, at))
@@ -204,9 +202,9 @@ impl<'a> Report<'a> {
 
     /// Somebody cleared the block that this execution left.
     pub(super) fn cleared(mut self) -> Option<Plan<WorkflowExecutionStatus>> {
-        let memory = locking::memory(&self.observed.locks).ok()?;
+        let memory = locking::memory(&self.facts.locks).ok()?;
         let clearance = memory.get(self.workflow_id())?.clearance.as_ref()?;
-        if clearance.of.as_deref() != Some(self.observed.me.uid()) {
+        if clearance.of.as_deref() != Some(self.facts.cx.object.uid()) {
             return None;
         }
         let told = BlockClearance {
@@ -231,7 +229,7 @@ impl<'a> Report<'a> {
         let id = self.workflow_id();
         let remembered = format!("what {target} remembers of {id}");
         let mut plan = plan;
-        plan.gates.extend(self.observed.freezes.standing(self.now).passed());
+        plan.gates.extend(self.facts.freezes.standing(self.now).passed());
         plan.gate(Gate::passed(GateName::Validate, Reason::Valid, format!("the spec, and {target}")))
             .gate(Gate::passed(GateName::Cooldown, Reason::CooldownOver, remembered))
             .gate(Gate::passed(GateName::Lock, Reason::LockAcquired, target))
@@ -243,7 +241,7 @@ impl<'a> Report<'a> {
     }
 
     fn workflow_id(&self) -> &'a str {
-        &self.observed.execution.spec.workflow_ref.workflow_id
+        &self.facts.cx.typed.spec.workflow_ref.workflow_id
     }
 
     fn says(&mut self, phase: WorkflowExecutionPhase, reason: Reason, message: &str) {
@@ -262,6 +260,6 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn condition(&mut self, new: NewCondition) {
-        condition::set(&mut self.status.conditions, new, self.observed.me.meta().generation, self.now);
+        condition::set(&mut self.status.conditions, new, self.facts.cx.object.meta().generation, self.now);
     }
 }
