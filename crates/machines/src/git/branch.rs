@@ -59,7 +59,7 @@ pub struct Branches {
 pub struct Observed {
     me: Arc<Object>,
     branch: Arc<Branch>,
-    home: Home,
+    home: Result<Home, NoHome>,
     /// The Workflows it owns, by name.
     units: Vec<Unit>,
     templates: Templates,
@@ -72,17 +72,20 @@ pub struct Observed {
     guards: Guards,
 }
 
-/// The Repository, as it was found.
+/// The Repository of a Branch.
 #[derive(Debug)]
-enum Home {
+struct Home {
+    object: Arc<Object>,
+    repository: Arc<Repository>,
+    account: Result<Arc<Account>, NoAccount>,
+}
+
+/// Why the Repository cannot be used.
+#[derive(Debug)]
+enum NoHome {
     /// No Repository is named, or the named one is not there.
     Missing(Option<Reference>),
     Malformed(String),
-    There {
-        object: Arc<Object>,
-        repository: Arc<Repository>,
-        account: Result<Arc<Account>, NoAccount>,
-    },
 }
 
 /// A Workflow of this Branch.
@@ -181,7 +184,7 @@ impl Machine for Branches {
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
         // One that a person made, of no Repository, is left to that person.
-        if matches!(observed.home, Home::Missing(None)) && !observed.me.is_deleting() {
+        if matches!(observed.home, Err(NoHome::Missing(None))) && !observed.me.is_deleting() {
             return Plan::rest();
         }
         match lifecycle::of(&observed.me, finalizers::BRANCH) {
@@ -227,8 +230,8 @@ impl Observed {
         })
     }
 
-    fn known(&self, now: Timestamp) -> Option<Known<'_>> {
-        let Home::There { object, repository, account } = &self.home else { return None };
+    fn known(&self, now: Timestamp) -> Result<Known<'_>, &NoHome> {
+        let Home { object, repository, account } = self.home.as_ref()?;
         let ok_to_test = self.me.annotation(annotations::OK_TO_TEST);
         let trust = match trust::of(&repository.spec, self.spec(), ok_to_test) {
             Trust::Stopped(_) if !self.guards.fork_gate => Trust::Allowed,
@@ -237,7 +240,7 @@ impl Observed {
             | trust @ Trust::Approved(_)
             | trust @ Trust::Stopped(_) => trust,
         };
-        Some(Known {
+        Ok(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),
             trust,
             repository_uid: object.uid(),
@@ -293,11 +296,12 @@ impl Known<'_> {
 }
 
 fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
-    let known = match (&observed.home, observed.known(now)) {
-        (Home::Missing(gone), _) => {
+    let known = match observed.known(now) {
+        Ok(known) => known,
+        Err(NoHome::Missing(gone)) => {
             return gone.as_ref().map_or_else(Plan::rest, |gone| without_repository(observed, gone));
         }
-        (Home::Malformed(problem), _) => {
+        Err(NoHome::Malformed(problem)) => {
             let mut status = observed.status();
             let message = format!("the Repository cannot be read: {problem}");
             observed.condition(
@@ -307,8 +311,6 @@ fn run(observed: &Observed, now: Timestamp) -> Plan<BranchStatus> {
             );
             return Plan::rest().status(status);
         }
-        (Home::There { .. }, None) => return Plan::rest(),
-        (Home::There { .. }, Some(known)) => known,
     };
     match known.stage() {
         Stage::New => evaluate::evaluate(&known),
@@ -341,7 +343,7 @@ fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
     let over_before =
         status.result.as_ref().is_some_and(|result| result.sha == known.spec().sha && result.state.is_over());
     aggregate::note_result(known, &mut status);
-    plan.asks = aggregate::report(known, &mut status, &mut plan.notes);
+    aggregate::report(known, &mut status, &mut plan);
     let is_over = status.result.as_ref().is_some_and(|result| result.state.is_over());
     if is_over && !over_before && !known.is_default && observed.current().next().is_some() {
         let note = Note::normal(Reason::AllWorkflowsCompleted, "All workflows completed; keeping Branch");
@@ -446,17 +448,17 @@ fn attempts_key(observed: &Observed) -> String {
     format!("{}/{attempts}", observed.spec().sha)
 }
 
-fn home(view: &dyn View, me: &Object) -> Home {
+fn home(view: &dyn View, me: &Object) -> Result<Home, NoHome> {
     let owner = me.owners().iter().find(|owner| owner.kind == repository::KIND.kind);
     let named = owner.map(|owner| Reference {
         kind: repository::KIND,
         key: Key::new(me.namespace(), &owner.name),
         uid: owner.uid.clone(),
     });
-    let Some(object) = account::repository_of(view, me) else { return Home::Missing(named) };
+    let Some(object) = account::repository_of(view, me) else { return Err(NoHome::Missing(named)) };
     match object.parse::<Repository>() {
-        Ok(repository) => Home::There { account: account::of(view, &object), repository, object },
-        Err(malformed) => Home::Malformed(malformed.problem),
+        Ok(repository) => Ok(Home { account: account::of(view, &object), repository, object }),
+        Err(malformed) => Err(NoHome::Malformed(malformed.problem)),
     }
 }
 
