@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Pending → Executing ⇄ AwaitingApproval, Blocked → Verifying → Completed
+//!     Verifying: every step is done or awaits its postconditions; a rollback after that is Executing again
 //!     any of them → Failed | TimedOut | Cancelled (before anything ran: Skipped)
 //! ```
 
@@ -24,6 +25,9 @@ pub const KIND: Kind =
 
 /// Whether it ended well; `Unknown` until it has ended.
 pub const SUCCEEDED: &str = "Succeeded";
+
+/// With `rollbackStrategy: manual`, whether a person can take steps back, and by which commands.
+pub const ROLLBACK_AVAILABLE: &str = "RollbackAvailable";
 
 /// What a step's phase is before there is an object for it.
 pub const NOT_STARTED: &str = "NotStarted";
@@ -67,7 +71,9 @@ pub struct RemediationRequestSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
-    /// What happens to finished steps when a later one fails.
+    /// What happens to finished steps when the request does not complete: `none` leaves them as they are; `manual` too, and
+    /// the condition RollbackAvailable says which `pawl rollback` takes them back; `automatic` takes them back when a step
+    /// fails, the newest first.
     #[serde(default)]
     pub rollback_strategy: RollbackStrategy,
     /// How long what may take.
@@ -302,6 +308,7 @@ impl Phase for RemediationPhase {
     ];
     const MOVES: &'static [(Self, Self)] = &[
         (Self::Pending, Self::Executing),
+        (Self::Pending, Self::Verifying),
         (Self::Pending, Self::Completed),
         (Self::Pending, Self::Blocked),
         (Self::Pending, Self::Failed),
@@ -331,6 +338,8 @@ impl Phase for RemediationPhase {
         (Self::Blocked, Self::TimedOut),
         (Self::Blocked, Self::Skipped),
         (Self::Blocked, Self::Cancelled),
+        (Self::Verifying, Self::Executing),
+        (Self::Verifying, Self::AwaitingApproval),
         (Self::Verifying, Self::Completed),
         (Self::Verifying, Self::Failed),
         (Self::Verifying, Self::TimedOut),

@@ -21,7 +21,7 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
 
 /// It stays as it ended. What was still running is cancelled, also where that was lost, and its end is told; after its
 /// retention it goes.
-pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<RemediationRequestStatus> {
+pub(super) fn finished(observed: &Observed, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
     let mut stop = cancel(observed, "the RemediationRequest is over");
     if report.status.overall_phase == Some(RemediationPhase::Completed) {
         stop.extend(rollback::finalize(observed));
@@ -29,6 +29,7 @@ pub(super) fn finished(observed: &Observed, report: Report<'_>) -> Plan<Remediat
     if !stop.is_empty() {
         return Plan { steps: stop, ..Plan::rest() };
     }
+    report.offers_rollback();
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
     let kept = later(ended, observed.request.spec.retention.get());
     if report.now < kept {
@@ -61,7 +62,9 @@ pub(super) fn stop(
     // What is cut off in the middle may have changed its target.
     report.status.requires_manual_review |= observed.steps.iter().any(Stepped::needs_review);
     report.status.outcome = Some(reason.into());
+    let offer = report.offers_rollback();
     let mut plan = report.ends(phase, reason, message).note(Note::warning(word, message));
+    plan.notes.extend(offer);
     plan.steps = steps;
     plan
 }
