@@ -152,7 +152,7 @@ impl Carrying<'_> {
         let ends = matches!(write.how, How::Delete { .. } | How::Evict { .. });
         match failure.category {
             // It is gone, or another one is there: what was to end has ended.
-            Category::Gone | Category::Conflict if ends => {
+            Category::NotFound | Category::Conflict if ends => {
                 (self.tell)(&format!("{write}: it is gone already"));
                 Round::Written
             }
@@ -164,7 +164,9 @@ impl Carrying<'_> {
                 Round::NotNow(failure.to_string())
             }
             Category::Conflict | Category::Transient => Round::Again(failure.to_string()),
-            Category::Permanent | Category::Gone => Round::Failed(failure.to_string()),
+            Category::Permanent | Category::NotFound | Category::MissingCredentials => {
+                Round::Failed(failure.to_string())
+            }
         }
     }
 
@@ -201,7 +203,9 @@ impl Carrying<'_> {
     async fn troubled(&mut self, failure: &Failure) -> Option<String> {
         match failure.category {
             Category::Transient | Category::Conflict => self.pause(failure.to_string()).await,
-            Category::Permanent | Category::Gone => Some(failure.to_string()),
+            Category::Permanent | Category::NotFound | Category::MissingCredentials => {
+                Some(failure.to_string())
+            }
         }
     }
 

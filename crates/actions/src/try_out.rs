@@ -83,7 +83,10 @@ async fn all(way: &Way, writes: &[Write], seen: &Seen) -> Result<Option<Trial>, 
                     trial.results.warnings.push(failure.to_string());
                 }
                 Category::Transient => return Err(failure),
-                Category::Permanent | Category::Gone | Category::Conflict => {
+                Category::Permanent
+                | Category::NotFound
+                | Category::MissingCredentials
+                | Category::Conflict => {
                     trial.results.errors.push(failure.to_string());
                 }
             },

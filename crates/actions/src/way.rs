@@ -53,7 +53,7 @@ impl Way {
         let Ok(request) = read.request(None) else { return Ok(None) };
         match self.send(request, &attempt).await {
             Ok(heard) => Ok(Some(heard.body)),
-            Err(failure) if failure.category == Category::Gone => Ok(None),
+            Err(failure) if failure.category == Category::NotFound => Ok(None),
             Err(failure) => Err(failure),
         }
     }
@@ -67,7 +67,7 @@ impl Way {
             let Heard { body, .. } = match self.send(request, &attempt).await {
                 Ok(heard) => heard,
                 // A namespace or kind that is not there has no objects.
-                Err(failure) if failure.category == Category::Gone && next.is_none() => return Ok(found),
+                Err(failure) if failure.category == Category::NotFound && next.is_none() => return Ok(found),
                 Err(failure) => return Err(failure),
             };
             // In a list, objects do not say what they are.
@@ -150,7 +150,11 @@ impl Door {
         let path = SERVICE_ACCOUNT.path(account.namespace.as_deref(), Some(&account.name));
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": TOKEN_SECONDS}});
-        let answer = own.post(&format!("{path}/token"), &request, &attempt).await?;
+        let answer = own.post(&format!("{path}/token"), &request, &attempt).await;
+        let answer = answer.map_err(|failure| match failure.category {
+            Category::NotFound => Failure { category: Category::MissingCredentials, ..failure },
+            _ => failure,
+        })?;
         let token = answer.pointer("/status/token").and_then(Value::as_str);
         let token = token.ok_or_else(|| Failure::unanswered(&attempt, "the answer has no token"))?;
         match self {

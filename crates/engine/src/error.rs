@@ -59,7 +59,7 @@ impl Error {
     /// Whether it happens in a healthy cluster too: somebody else was faster, or took over.
     pub fn is_routine(&self) -> bool {
         match self {
-            Self::Request(failure) => matches!(failure.category, Category::Conflict | Category::Gone),
+            Self::Request(failure) => matches!(failure.category, Category::Conflict | Category::NotFound),
             Self::Deposed { .. } => true,
             Self::NoMachine
             | Self::SameName { .. }

@@ -129,7 +129,7 @@ impl Informer {
                         End::Unwanted => return,
                     }
                 }
-                Err(failure) if failure.category == Category::Gone && failure.reason != "Expired" => {
+                Err(failure) if failure.category == Category::NotFound && failure.reason != "Expired" => {
                     self.not_found(&failure, definition).await;
                 }
                 Err(failure) => {

@@ -28,7 +28,7 @@ use pawl_machines::object::{Key, Object, Reference};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::github::port::Secrets;
+use crate::github::port::{Secrets, unusable};
 
 /// A Target and its Secret are believed this long: a new kubeconfig counts within seconds, and the calls of one look
 /// read it once.
@@ -171,21 +171,21 @@ impl Port {
     async fn configuration(&self, key: &Key) -> Result<Value, Failure> {
         let attempt = || format!("use Target {key}");
         let path = target_kind::KIND.path(key.namespace.as_deref(), Some(&key.name));
-        let found = self
-            .as_pawl()
-            .get(&path, attempt())
-            .await?
-            .ok_or_else(|| gone(attempt(), "the Target is not there"))?;
+        let found = self.as_pawl().get(&path, attempt()).await?.ok_or_else(|| Failure {
+            attempt: attempt(),
+            category: Category::NotFound,
+            reason: "TargetGone".to_owned(),
+            message: "the Target is not there".to_owned(),
+            retry_after: None,
+        })?;
         let target = Target::deserialize(&found).map_err(|error| invalid(attempt(), &error))?;
         let Some(reference) = target.spec.secret_ref else { return Ok(target.spec.config) };
         let secret = Key { namespace: key.namespace.clone(), name: reference.name.clone() };
-        let data = match self.secrets.read(&secret).await {
-            Ok(secret) => secret.data,
-            Err(failure) if failure.category == Category::Gone => {
-                return Err(gone(attempt(), &format!("the Secret {} is not there", reference.name)));
-            }
-            Err(failure) => return Err(failure),
-        };
+        let data = self.secrets.read(&secret).await.map_err(|failure| match failure.category {
+            Category::NotFound => unusable(&secret, failure),
+            _ => failure,
+        });
+        let data = data?.data;
         let field = reference.key.as_deref().unwrap_or(target_kind::DEFAULT_SECRET_KEY);
         let bytes = data.get(field).ok_or_else(|| {
             invalid(attempt(), &format!("the Secret {} has no key {field}", reference.name))
@@ -305,7 +305,7 @@ impl Way {
         match failure.or(refused) {
             None => Ok(()),
             // A definition that is not served yet, a namespace that comes with the next item: it may be there later.
-            Some(failure) if failure.category == Category::Gone => {
+            Some(failure) if failure.category == Category::NotFound => {
                 Err(self.told(Failure { category: Category::Transient, ..failure }))
             }
             Some(failure) => Err(self.told(failure)),
@@ -370,16 +370,6 @@ fn invalid(attempt: String, problem: &dyn fmt::Display) -> Failure {
         category: Category::Permanent,
         reason: "TargetInvalid".to_owned(),
         message: problem.to_string(),
-        retry_after: None,
-    }
-}
-
-fn gone(attempt: String, problem: &str) -> Failure {
-    Failure {
-        attempt,
-        category: Category::Gone,
-        reason: "TargetGone".to_owned(),
-        message: problem.to_owned(),
         retry_after: None,
     }
 }

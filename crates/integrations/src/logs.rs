@@ -56,7 +56,7 @@ impl Port {
             match self.secrets.read(key).await {
                 Ok(secret) => Ok(secret.data),
                 // An optional Secret that was never there has no values.
-                Err(failure) if failure.category == Category::Gone => Ok(Default::default()),
+                Err(failure) if failure.category == Category::NotFound => Ok(Default::default()),
                 Err(failure) => Err(failure),
             }
         });
@@ -204,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_log_that_is_gone_is_said_so() {
         let (port, _) = port(404, r#"{"kind":"Status","reason":"NotFound"}"#, &[]);
-        assert_eq!(port.tail(&wanted(1000, &[])).await.unwrap_err().category, Category::Gone);
+        assert_eq!(port.tail(&wanted(1000, &[])).await.unwrap_err().category, Category::NotFound);
     }
 
     #[test]

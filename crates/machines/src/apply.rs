@@ -395,13 +395,13 @@ impl Applying {
             },
             Asked::Delete { target: Reference { kind, key, .. } } => match reply {
                 Ok(deleted) => self.written(kind, key, &deleted, true),
-                Err(failure) if failure.category == Category::Gone => {}
+                Err(failure) if failure.category == Category::NotFound => {}
                 Err(failure) => self.stop(kind, key, failure),
             },
             Asked::Own { last } => match reply {
                 Ok(own) => self.own_written(&own),
                 // The object is gone: whatever its finalizer or status should have been, it is settled.
-                Err(failure) if last && failure.category == Category::Gone => self.tasks.clear(),
+                Err(failure) if last && failure.category == Category::NotFound => self.tasks.clear(),
                 Err(failure) => self.stop(self.about.kind().clone(), self.about.key(), failure),
             },
             Asked::Note => match reply {
@@ -470,7 +470,7 @@ impl Applying {
         match reply {
             // A namesake that came later is not it, unless any of that name is meant.
             Ok(found) if !gone.uid.is_empty() && text(&found, "/metadata/uid") != Some(&gone.uid) => {}
-            Err(failure) if failure.category == Category::Gone => {}
+            Err(failure) if failure.category == Category::NotFound => {}
             Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
             Ok(_) => {
                 let failure = Failure {

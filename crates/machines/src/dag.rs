@@ -31,11 +31,6 @@ impl<'a> Classes<'a> {
     pub fn forward(&self) -> impl Iterator<Item = &[&'a str]> {
         self.0.iter().map(Vec::as_slice)
     }
-
-    /// The order of taking down what was built up.
-    pub fn reverse(&self) -> impl Iterator<Item = &[&'a str]> {
-        self.0.iter().rev().map(Vec::as_slice)
-    }
 }
 
 /// Everything that is wrong with a graph.
@@ -278,13 +273,6 @@ mod tests {
         assert_eq!(sorted("d<b,c c<a b<a a"), Ok("a | b c | d".into()));
         assert_eq!(sorted("a b c<a,a"), Ok("a b | c".into()));
         assert_eq!(sorted(""), Ok(String::new()));
-    }
-
-    #[test]
-    fn taking_down_is_building_up_backwards() {
-        let nodes = [Node::new("a", []), Node::new("b", ["a"])];
-        let classes = classes(&nodes).unwrap();
-        assert_eq!(classes.reverse().collect::<Vec<_>>(), [["b"], ["a"]]);
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Answers {
 fn is_transient(failure: &Failure) -> bool {
     match failure.category {
         Category::Transient | Category::Conflict => true,
-        Category::Permanent | Category::Gone => false,
+        // Nobody knows when credentials return: the controller that needs them decides when to try again.
+        Category::Permanent | Category::NotFound | Category::MissingCredentials => false,
     }
 }
 

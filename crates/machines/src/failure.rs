@@ -13,8 +13,11 @@ pub enum Category {
     Conflict,
     /// Asking again will not help: the request itself is refused.
     Permanent,
-    /// What it is about is not there, or is going away.
-    Gone,
+    /// The server says that the object does not exist, or that its namespace is being deleted.
+    NotFound,
+    /// The call was not made: the Secret with its credentials is missing, unreadable or malformed. Whether the object
+    /// exists is unknown.
+    MissingCredentials,
 }
 
 impl Category {
@@ -24,7 +27,8 @@ impl Category {
             Self::Transient => "transient",
             Self::Conflict => "conflict",
             Self::Permanent => "permanent",
-            Self::Gone => "gone",
+            Self::NotFound => "not_found",
+            Self::MissingCredentials => "missing_credentials",
         }
     }
 }
@@ -82,9 +86,9 @@ impl Failure {
         let category = match code {
             // Somebody between us and the API server answered: nothing about the request is known.
             _ if !spoke_kubernetes && code != 404 => Category::Transient,
-            404 | 410 => Category::Gone,
+            404 | 410 => Category::NotFound,
             409 => Category::Conflict,
-            403 if caused("NamespaceTerminating") => Category::Gone,
+            403 if caused("NamespaceTerminating") => Category::NotFound,
             // A quota frees up as other work ends.
             403 if message.contains("exceeded quota") => Category::Transient,
             408 | 429 => Category::Transient,
@@ -102,6 +106,17 @@ impl Failure {
             reason: if reason.is_empty() { format!("HTTP{code}") } else { reason },
             message: if spoke_kubernetes { message } else { excerpt(body) },
             retry_after,
+        }
+    }
+
+    /// The call needs credentials that cannot be used; the message says which Secret, and what is wrong with it.
+    pub fn without_credentials(attempt: impl Into<String>, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            attempt: attempt.into(),
+            category: Category::MissingCredentials,
+            reason: reason.to_owned(),
+            message: message.into(),
+            retry_after: None,
         }
     }
 
@@ -148,13 +163,13 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart_in_one_place() {
-        use Category::{Conflict, Gone, Permanent, Transient};
+        use Category::{Conflict, NotFound, Permanent, Transient};
         let table = [
             (409, "Conflict", "the object has been modified", "", Conflict),
             (409, "AlreadyExists", "", "", Conflict),
-            (404, "NotFound", "", "", Gone),
-            (410, "Expired", "", "", Gone),
-            (403, "Forbidden", "being terminated", "NamespaceTerminating", Gone),
+            (404, "NotFound", "", "", NotFound),
+            (410, "Expired", "", "", NotFound),
+            (403, "Forbidden", "being terminated", "NamespaceTerminating", NotFound),
             (403, "Forbidden", "exceeded quota: q", "", Transient),
             (403, "Forbidden", "cannot create", "", Permanent),
             (422, "Invalid", "", "FieldValueInvalid", Permanent),

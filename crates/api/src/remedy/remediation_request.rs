@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Pending → Executing ⇄ AwaitingApproval, Blocked → Verifying → Completed
+//!     Verifying: every step is done or awaits its postconditions; a rollback after that is Executing again
 //!     any of them → Failed | TimedOut | Cancelled (before anything ran: Skipped)
 //! ```
 
@@ -26,6 +27,9 @@ pub const KIND: Kind =
 
 /// Whether it ended well; `Unknown` until it has ended.
 pub const SUCCEEDED: &str = "Succeeded";
+
+/// With `rollbackStrategy: manual`, whether a person can take steps back, and by which commands.
+pub const ROLLBACK_AVAILABLE: &str = "RollbackAvailable";
 
 /// What a step's phase is before there is an object for it.
 pub const NOT_STARTED: &str = "NotStarted";
@@ -68,7 +72,9 @@ pub struct RemediationRequestSpec {
     /// The user who asks; must be the one who creates the object. Handed down to the steps.
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
-    /// What happens to finished steps when a later one fails.
+    /// What happens to finished steps when the request does not complete: `none` leaves them as they are; `manual` too, and
+    /// the condition RollbackAvailable says which `pawl rollback` takes them back; `automatic` takes them back when a step
+    /// fails, the newest first.
     #[serde(default)]
     pub rollback_strategy: RollbackStrategy,
     /// How long what may take.
@@ -264,14 +270,14 @@ pub fn child_name(request: &str, request_uid: &str, step: &str, attempt: i32) ->
 phases! {
     /// Where a request is.
     pub enum RemediationPhase {
-        Pending = "Pending" => [Executing, Completed, Blocked, Failed, TimedOut, Skipped, Cancelled],
+        Pending = "Pending" => [Executing, Verifying, Completed, Blocked, Failed, TimedOut, Skipped, Cancelled],
         Executing = "Executing" => [AwaitingApproval, Blocked, Verifying, Completed, Failed, TimedOut,
             Skipped, Cancelled],
         AwaitingApproval = "AwaitingApproval" => [Executing, Blocked, Verifying, Completed, Failed,
             TimedOut, Cancelled],
         Blocked = "Blocked" => [Executing, AwaitingApproval, Verifying, Completed, Failed, TimedOut,
             Skipped, Cancelled],
-        Verifying = "Verifying" => [Completed, Failed, TimedOut, Cancelled],
+        Verifying = "Verifying" => [Executing, AwaitingApproval, Completed, Failed, TimedOut, Cancelled],
         Completed = "Completed" => [],
         Failed = "Failed" => [],
         TimedOut = "TimedOut" => [],

@@ -131,7 +131,7 @@ impl Client {
                 known.told.insert(run.external_id.clone(), *now);
             }
             // Whether it is there, or how it stands, has to be seen again.
-            Err(error) if error.fate() == Fate::Unknown || matches!(error, Error::Gone { .. }) => {
+            Err(error) if error.fate() == Fate::Unknown || matches!(error, Error::NotFound { .. }) => {
                 known.told.remove(&run.external_id);
                 known.doubt();
             }

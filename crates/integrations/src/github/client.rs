@@ -316,8 +316,12 @@ impl Client {
             return Err(Error::Waiting { attempt, why, retry_after });
         }
         let no_commit = status == 422 && matches!(call.endpoint, Endpoint::Commit | Endpoint::Compare);
+        if status == 404 && call.endpoint == Endpoint::Token {
+            let problem = format!("GitHub knows no such installation of the App: {message}");
+            return Err(Error::Credentials { attempt, problem });
+        }
         if matches!(status, 404 | 410) || no_commit {
-            return Err(Error::Gone { attempt, status, message });
+            return Err(Error::NotFound { attempt, status, message });
         }
         let retry_after = limits::retry_after(answer.headers());
         let retry_after = retry_after.and_then(|pause| Duration::try_from(pause).ok());

@@ -20,9 +20,9 @@ pub enum Error {
     /// GitHub said no.
     #[error("{attempt}: GitHub answered {status}: {message}")]
     Refused { attempt: String, status: u16, message: String, retry_after: Option<Duration> },
-    /// What it is about is not there (any more).
-    #[error("{attempt}: gone: GitHub answered {status}: {message}")]
-    Gone { attempt: String, status: u16, message: String },
+    /// GitHub says that it does not exist; it says the same of what the credentials may not see.
+    #[error("{attempt}: not found: GitHub answered {status}: {message}")]
+    NotFound { attempt: String, status: u16, message: String },
     /// An answer that is not what GitHub answers.
     #[error("{attempt}: cannot read the answer: {problem}")]
     Unreadable { attempt: String, problem: String },
@@ -85,7 +85,7 @@ impl Error {
             | Self::Unanswered { attempt, .. }
             | Self::NotSent { attempt, .. }
             | Self::Refused { attempt, .. }
-            | Self::Gone { attempt, .. }
+            | Self::NotFound { attempt, .. }
             | Self::Unreadable { attempt, .. }
             | Self::TooManyPages { attempt, .. }
             | Self::ForeignLink { attempt, .. }
@@ -100,7 +100,7 @@ impl Error {
             | Self::Unanswered { .. }
             | Self::NotSent { .. }
             | Self::Unreadable { .. } => Category::Transient,
-            Self::Gone { .. } => Category::Gone,
+            Self::NotFound { .. } => Category::NotFound,
             Self::Refused { status, .. } => match status {
                 // An expired or revoked credential is renewed outside; the object is not at fault.
                 401 | 408 | 429 => Category::Transient,
@@ -109,9 +109,8 @@ impl Error {
                 300..500 => Category::Permanent,
                 _ => Category::Transient,
             },
-            Self::TooManyPages { .. } | Self::ForeignLink { .. } | Self::Credentials { .. } => {
-                Category::Permanent
-            }
+            Self::TooManyPages { .. } | Self::ForeignLink { .. } => Category::Permanent,
+            Self::Credentials { .. } => Category::MissingCredentials,
         }
     }
 
@@ -121,7 +120,7 @@ impl Error {
             Self::Refused { retry_after, .. } => *retry_after,
             Self::Unanswered { .. }
             | Self::NotSent { .. }
-            | Self::Gone { .. }
+            | Self::NotFound { .. }
             | Self::Unreadable { .. }
             | Self::TooManyPages { .. }
             | Self::ForeignLink { .. }
@@ -137,7 +136,7 @@ impl Error {
             Self::Refused { .. }
             | Self::Waiting { .. }
             | Self::NotSent { .. }
-            | Self::Gone { .. }
+            | Self::NotFound { .. }
             | Self::TooManyPages { .. }
             | Self::ForeignLink { .. }
             | Self::Credentials { .. } => Fate::NotCarriedOut,
@@ -150,7 +149,7 @@ impl Error {
             Self::Waiting { why, .. } => why.reason().to_owned(),
             Self::Unanswered { .. } => "NoAnswer".to_owned(),
             Self::NotSent { .. } => "NotSent".to_owned(),
-            Self::Refused { status, .. } | Self::Gone { status, .. } => format!("HTTP{status}"),
+            Self::Refused { status, .. } | Self::NotFound { status, .. } => format!("HTTP{status}"),
             Self::Unreadable { .. } => "Unreadable".to_owned(),
             Self::TooManyPages { .. } => "TooManyPages".to_owned(),
             Self::ForeignLink { .. } => "ForeignLink".to_owned(),

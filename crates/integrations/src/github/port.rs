@@ -30,7 +30,7 @@ const MAX_CLIENTS: usize = 1000;
 
 /// Where Secrets are read. In a simulation, the store of the simulated cluster.
 pub trait Secrets: Send + Sync + fmt::Debug {
-    /// Reads one. A Secret that is not there is a failure of category `Gone`.
+    /// Reads one. A Secret that does not exist is [`Category::NotFound`].
     fn read<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<SecretData, Failure>>;
 }
 
@@ -104,11 +104,13 @@ impl Port {
         {
             return Ok(kept.client.clone());
         }
-        let secret = self.secrets.read(&account.secret).await.inspect_err(|failure| {
-            // Credentials that are gone are not used any longer, wherever they are remembered.
-            if matches!(failure.category, Category::Gone | Category::Permanent) {
+        let secret = self.secrets.read(&account.secret).await.map_err(|failure| {
+            let failure = unusable(&account.secret, failure);
+            // Deleted credentials are not used any longer, wherever they are cached.
+            if failure.category == Category::MissingCredentials {
                 lock(&self.clients).remove(&account.uid);
             }
+            failure
         })?;
         let made = self.made(account, &secret)?;
         let mut clients = lock(&self.clients);
@@ -132,17 +134,15 @@ impl Port {
 
     fn made(&self, account: &Account, secret: &SecretData) -> Result<Client, Failure> {
         let attempt = || format!("use Secret {} for {}/{}", account.secret, account.owner, account.name);
-        let refused = |reason: &str, message: String| Failure {
+        let credentials = Credentials::from_secret(&secret.data)
+            .map_err(|error| Failure::without_credentials(attempt(), "BadCredentials", error.to_string()))?;
+        let address = Address::parse(Some(&account.api_url)).map_err(|error| Failure {
             attempt: attempt(),
             category: Category::Permanent,
-            reason: reason.to_owned(),
-            message,
+            reason: "BadAddress".to_owned(),
+            message: error.to_string(),
             retry_after: None,
-        };
-        let credentials = Credentials::from_secret(&secret.data)
-            .map_err(|error| refused("BadCredentials", error.to_string()))?;
-        let address = Address::parse(Some(&account.api_url))
-            .map_err(|error| refused("BadAddress", error.to_string()))?;
+        })?;
         Ok(Client::new(Parts {
             owner: account.owner.clone(),
             name: account.name.clone(),
@@ -207,6 +207,17 @@ async fn access(client: &Client) -> Result<Access, super::Error> {
         requests: total.sent,
         unchanged: total.not_modified,
     })
+}
+
+/// The failure of reading a Secret with credentials: one that does not exist or may not be read is missing, and says
+/// nothing about what the credentials were for.
+pub(crate) fn unusable(secret: &Key, failure: Failure) -> Failure {
+    let problem = match failure.category {
+        Category::NotFound => "does not exist".to_owned(),
+        Category::Permanent => format!("cannot be read: {}", failure.message),
+        Category::Transient | Category::Conflict | Category::MissingCredentials => return failure,
+    };
+    Failure::without_credentials(failure.attempt, "CredentialsMissing", format!("Secret {secret} {problem}"))
 }
 
 fn unauthorized(call: &Call) -> Failure {

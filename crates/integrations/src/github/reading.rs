@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// The commits after `base` up to `head` along first parents, oldest first. A `base` that GitHub does not know is
-    /// [`Error::Gone`].
+    /// [`Error::NotFound`].
     pub async fn commits(&self, base: &str, head: &str) -> Result<Commits, Error> {
         let pages = self.comparison(base, head).await?;
         let Some(first) = pages.first() else { return Err(self.empty_comparison(base, head)) };
@@ -136,7 +136,7 @@ impl Client {
         let path = self.path(&["collaborators", login, "permission"]);
         match self.get::<wire::Collaborator>(Endpoint::Permission, path).await {
             Ok(collaborator) => Ok(collaborator.into()),
-            Err(Error::Gone { .. }) => Ok(Permission::None),
+            Err(Error::NotFound { .. }) => Ok(Permission::None),
             Err(error) => Err(error),
         }
     }

@@ -152,17 +152,19 @@ fn credentials_that_are_gone_are_used_no_longer() {
     *drawer.secret.lock().unwrap() = None;
     ground.clock.pass(10);
     let sent = ground.fake.requests();
-    assert_eq!(ask(&port, Ask::Branches).unwrap_err().category, Category::Gone);
+    let failure = ask(&port, Ask::Branches).unwrap_err();
+    assert_eq!(failure.category, Category::MissingCredentials);
+    assert!(failure.message.contains("Secret default/github does not exist"), "{failure}");
     assert_eq!((ground.fake.requests(), port.clients().len()), (sent, 0));
 }
 
 #[test]
-fn a_malformed_secret_or_address_is_refused_for_good_without_its_value() {
+fn a_malformed_secret_or_address_is_refused_without_its_value() {
     let ground = Ground::new();
     let (port, drawer) = port(&ground);
     drawer.put("2", &[(APP_ID_KEY, "7"), (INSTALLATION_KEY, "hunter2"), (PRIVATE_KEY, "hunter2")]);
     let failure = ask(&port, Ask::Branches).unwrap_err();
-    assert_eq!((failure.category, failure.reason.as_str()), (Category::Permanent, "BadCredentials"));
+    assert_eq!((failure.category, failure.reason.as_str()), (Category::MissingCredentials, "BadCredentials"));
     assert!(!failure.to_string().contains("hunter2"), "{failure}");
     drawer.put("3", &[("token", TOKEN)]);
     let odd = Arc::new(Account { api_url: "ftp://x".to_owned(), ..(*account()).clone() });
@@ -171,11 +173,11 @@ fn a_malformed_secret_or_address_is_refused_for_good_without_its_value() {
 }
 
 #[test]
-fn a_gone_cursor_is_gone_in_the_words_of_plans() {
+fn a_commit_that_github_does_not_know_is_not_found() {
     let ground = Ground::new();
     let (port, _) = port(&ground);
     let gone = Ask::Commits { base: "0".repeat(40), head: ground.head() };
-    assert_eq!(ask(&port, gone).unwrap_err().category, Category::Gone);
+    assert_eq!(ask(&port, gone).unwrap_err().category, Category::NotFound);
 }
 
 #[tokio::test]

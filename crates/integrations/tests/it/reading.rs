@@ -109,12 +109,15 @@ fn a_cursor_that_is_gone_is_gone_with_404_and_with_422() {
     ground.repo.set_branch("main", &head);
     ground.repo.forget_commit(&gone);
     let error = now(client.commits(&gone, &head)).unwrap_err();
-    assert!(matches!(error, Error::Gone { status: 404, .. }), "{error}");
+    assert!(matches!(error, Error::NotFound { status: 404, .. }), "{error}");
     ground.fake.order(Fault::next(Trouble::Before(422)));
     let error = now(client.commits(&gone, &head)).unwrap_err();
-    assert_eq!((error.category(), matches!(error, Error::Gone { status: 422, .. })), (Category::Gone, true));
+    assert_eq!(
+        (error.category(), matches!(error, Error::NotFound { status: 422, .. })),
+        (Category::NotFound, true)
+    );
     let error = now(client.commit(&gone)).unwrap_err();
-    assert!(matches!(error, Error::Gone { status: 422, .. }), "{error}");
+    assert!(matches!(error, Error::NotFound { status: 422, .. }), "{error}");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_refusal_for_good_is_told_and_what_is_known_stays_known() {
 fn a_check_run_that_is_gone_is_gone() {
     let ground = Ground::new();
     let error = now(ground.client().update_check_run(1, &check_run(&ground.head(), "w1-1"))).unwrap_err();
-    assert!(matches!(error, Error::Gone { status: 404, .. }), "{error}");
+    assert!(matches!(error, Error::NotFound { status: 404, .. }), "{error}");
 }
 
 #[test]

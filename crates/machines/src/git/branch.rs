@@ -54,7 +54,7 @@ pub struct Branches;
 #[derive(Debug)]
 struct Facts<'a> {
     cx: &'a Context<'a, Branch>,
-    home: Home,
+    home: Result<Home, NoHome>,
     /// The Workflows it owns, by name.
     units: Vec<Unit>,
     templates: Templates,
@@ -64,17 +64,20 @@ struct Facts<'a> {
     elsewhere: BTreeSet<String>,
 }
 
-/// The Repository, as it was found.
+/// The Repository of a Branch.
 #[derive(Debug)]
-enum Home {
+struct Home {
+    object: Arc<Object>,
+    repository: Arc<Repository>,
+    account: Result<Arc<Account>, NoAccount>,
+}
+
+/// Why the Repository cannot be used.
+#[derive(Debug)]
+enum NoHome {
     /// No Repository is named, or the named one is not there.
     Missing(Option<Reference>),
     Malformed(String),
-    There {
-        object: Arc<Object>,
-        repository: Arc<Repository>,
-        account: Result<Arc<Account>, NoAccount>,
-    },
 }
 
 /// A Workflow of this Branch.
@@ -148,7 +151,7 @@ impl Machine for Branches {
     fn reconcile(&self, cx: &Context<'_, Branch>) -> Plan<BranchStatus> {
         let facts = self.facts(cx);
         // One that a person made, of no Repository, is left to that person.
-        if matches!(facts.home, Home::Missing(None)) && !facts.cx.object.is_deleting() {
+        if matches!(facts.home, Err(NoHome::Missing(None))) && !facts.cx.object.is_deleting() {
             return Plan::rest();
         }
         match lifecycle::of(facts.cx.object, finalizers::BRANCH) {
@@ -217,10 +220,10 @@ impl Facts<'_> {
         })
     }
 
-    fn known(&self) -> Option<Known<'_>> {
-        let Home::There { object, repository, account } = &self.home else { return None };
+    fn known(&self) -> Result<Known<'_>, &NoHome> {
+        let Home { object, repository, account } = self.home.as_ref()?;
         let ok_to_test = self.cx.object.annotation(annotations::OK_TO_TEST);
-        Some(Known {
+        Ok(Known {
             is_default: self.spec().is_default(&repository.spec.default_branch),
             trust: trust::of(&repository.spec, self.spec(), ok_to_test),
             repository_uid: object.uid(),
@@ -275,11 +278,12 @@ impl Known<'_> {
 }
 
 fn run(facts: &Facts<'_>) -> Plan<BranchStatus> {
-    let known = match (&facts.home, facts.known()) {
-        (Home::Missing(gone), _) => {
+    let known = match facts.known() {
+        Ok(known) => known,
+        Err(NoHome::Missing(gone)) => {
             return gone.as_ref().map_or_else(Plan::rest, |gone| without_repository(facts, gone));
         }
-        (Home::Malformed(problem), _) => {
+        Err(NoHome::Malformed(problem)) => {
             let mut status = facts.status();
             let message = format!("the Repository cannot be read: {problem}");
             facts.condition(
@@ -288,8 +292,6 @@ fn run(facts: &Facts<'_>) -> Plan<BranchStatus> {
             );
             return Plan::rest().status(status);
         }
-        (Home::There { .. }, None) => return Plan::rest(),
-        (Home::There { .. }, Some(known)) => known,
     };
     match known.stage() {
         Stage::New => evaluate::evaluate(&known),
@@ -322,7 +324,7 @@ fn settle(known: &Known<'_>) -> Plan<BranchStatus> {
     let over_before =
         status.result.as_ref().is_some_and(|result| result.sha == known.spec().sha && result.state.is_over());
     aggregate::note_result(known, &mut status);
-    plan.asks = aggregate::report(known, &mut status, &mut plan.notes);
+    aggregate::report(known, &mut status, &mut plan);
     let is_over = status.result.as_ref().is_some_and(|result| result.state.is_over());
     if is_over && !over_before && !known.is_default && facts.current().next().is_some() {
         let note = Note::normal(Reason::AllWorkflowsCompleted, "All workflows completed; keeping Branch");
@@ -427,17 +429,17 @@ fn attempts_key(facts: &Facts<'_>) -> String {
     format!("{}/{attempts}", facts.spec().sha)
 }
 
-fn home(view: &dyn View, me: &Object) -> Home {
+fn home(view: &dyn View, me: &Object) -> Result<Home, NoHome> {
     let owner = me.owners().iter().find(|owner| owner.kind == repository::KIND.kind);
     let named = owner.map(|owner| Reference {
         kind: repository::KIND,
         key: Key::new(me.namespace(), &owner.name),
         uid: owner.uid.clone(),
     });
-    let Some(object) = account::repository_of(view, me) else { return Home::Missing(named) };
+    let Some(object) = account::repository_of(view, me) else { return Err(NoHome::Missing(named)) };
     match object.parse::<Repository>() {
-        Ok(repository) => Home::There { account: account::of(view, &object), repository, object },
-        Err(malformed) => Home::Malformed(malformed.problem),
+        Ok(repository) => Ok(Home { account: account::of(view, &object), repository, object }),
+        Err(malformed) => Err(NoHome::Malformed(malformed.problem)),
     }
 }
 

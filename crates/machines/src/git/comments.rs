@@ -157,11 +157,11 @@ fn one(
             }
         }
         Some(Err(failure)) => match failure.category {
-            Category::Transient | Category::Conflict => {
+            Category::Transient | Category::Conflict | Category::MissingCredentials => {
                 outcome.unheard = true;
                 return;
             }
-            Category::Permanent | Category::Gone => {
+            Category::Permanent | Category::NotFound => {
                 let why = format!("has a permission that cannot be read ({})", failure.reason);
                 return ignored(comment, command, &why, outcome);
             }
@@ -209,10 +209,11 @@ fn say(
     let call = Call::new(account, Ask::Say { number, marker, text });
     match answers.get(&call) {
         None => outcome.asks.push(call),
-        Some(Err(failure)) if matches!(failure.category, Category::Transient | Category::Conflict) => {
-            outcome.unheard = true;
-        }
-        Some(_) => {}
+        Some(Ok(_)) => {}
+        Some(Err(failure)) => match failure.category {
+            Category::Transient | Category::Conflict | Category::MissingCredentials => outcome.unheard = true,
+            Category::Permanent | Category::NotFound => {}
+        },
     }
 }
 

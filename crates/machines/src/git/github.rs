@@ -40,7 +40,7 @@ pub enum Ask {
     /// Every open pull request.
     PullRequests,
     /// The commits from `base` (exclusive) to `head` (inclusive), of first parents only, oldest first. A `base` that
-    /// is gone is [`Category::Gone`].
+    /// does not exist is [`Category::NotFound`].
     Commits {
         base: String,
         head: String,

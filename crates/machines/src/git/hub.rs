@@ -137,7 +137,7 @@ impl Hub {
         if let Some((_, failure)) = self.failing.iter().find(|(part, _)| text.contains(part)) {
             return Err(failure.clone());
         }
-        let gone = || failure(Category::Gone, "HTTP404");
+        let gone = || failure(Category::NotFound, "HTTP404");
         Ok(match ask {
             Ask::Access => Reply::Access(Access {
                 identity: self.identity,

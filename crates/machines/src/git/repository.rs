@@ -9,7 +9,7 @@
 
 mod acts;
 mod refs;
-mod schedule;
+pub(in crate::git) mod schedule;
 mod sync;
 
 use std::collections::{BTreeMap, BTreeSet};

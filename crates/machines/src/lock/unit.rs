@@ -54,6 +54,8 @@ pub struct Busy {
     pub lease: Option<Arc<Object>>,
     /// Gives back what the unit holds of its other targets: all or none.
     pub give_back: Vec<Step>,
+    /// When to try again at the latest, where that is known: no watch tells that another unit's patience is over.
+    pub until: Option<Timestamp>,
 }
 
 impl Locks {
@@ -107,7 +109,7 @@ impl Locks {
                     Some(steps) => LockResult::Reap(steps),
                     None => {
                         let lease = found.map(|(lease, _)| Arc::clone(lease));
-                        LockResult::Busy(Box::new(Busy { target, holder, lease, give_back }))
+                        LockResult::Busy(Box::new(Busy { target, holder, lease, give_back, until: None }))
                     }
                 }
             }

@@ -11,7 +11,7 @@ use pawl_api::k8s::{CONFIG_MAP, DEPLOYMENT, NODE, REPLICA_SET, SECRET};
 use pawl_api::meta::Kind;
 use pawl_api::pawl::approval;
 use pawl_api::remedy::kubernetes_execution::{self, DryRunResults, EstimatedImpact};
-use pawl_api::remedy::{remediation_request, workflow_execution};
+use pawl_api::remedy::{KubernetesExecution, remediation_request, workflow_execution};
 use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN};
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ use super::action::report::Outcome;
 use super::action::seen::{Read, Seen};
 use super::action::{self, Access, Ask, Captured, Context, Looked, Order, Report, definition};
 use super::identity::{self, BINDING, POLICY};
-use super::kubernetes_execution::KubernetesExecutions;
+use super::kubernetes_execution::{KubernetesExecutions, rollback};
 use super::remediation_request::RemediationRequests;
 use super::safety::{Answer, Decision, Held, Question, Verdict};
 use super::strays;
@@ -247,6 +247,16 @@ impl Acts {
             self.pod_ends(&job, code, &outcome.render());
         }
         self.settle()
+    }
+
+    /// As `pawl rollback` does: creates the execution that takes this one back, and gives its name.
+    pub(super) fn roll_back(&mut self, name: &str) -> String {
+        let first: KubernetesExecution = serde_json::from_value(self.get(name)).unwrap();
+        let manifest = rollback::manifest(&first, Some("ann"), 1, serde_json::Map::new()).unwrap();
+        let back = manifest["metadata"]["name"].as_str().unwrap().to_owned();
+        self.cluster.put(manifest);
+        self.settle();
+        back
     }
 
     /// The executors end otherwise.

@@ -83,8 +83,8 @@ pub fn definition(action: Action) -> &'static Definition {
 /// The kinds of the objects that actions name in their parameters. What a manifest holds is not named: a cluster would have
 /// to be watched as a whole for it.
 pub fn named_kinds() -> BTreeSet<Kind> {
-    let named = Action::ALL.iter().filter(|action| **action != Action::ApplyManifest);
-    named.flat_map(|action| definition(*action).kinds).cloned().collect()
+    let named = Action::ALL.iter().map(|action| definition(*action)).filter(|one| !one.creates());
+    named.flat_map(|one| one.kinds).cloned().collect()
 }
 
 /// An action on behalf of an execution: what a port needs to look at it, try it or do it.

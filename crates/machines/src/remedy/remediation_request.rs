@@ -80,6 +80,8 @@ struct Facts<'a> {
     steps: Steps,
     /// What is to be taken back, the newest first; none while nothing has failed, or where nobody asks for it.
     rollbacks: Vec<Rollback>,
+    /// With `rollbackStrategy: manual`: the executions that offer a rollback, the newest first.
+    offers: Vec<String>,
     /// An earlier request that is about the same alert and not over.
     duplicate_of: Option<Arc<Object>>,
     /// What the API server did not want.
@@ -140,6 +142,7 @@ impl RemediationRequests {
         let steps = Steps::observe(view, &self.system_namespace, me, request, target.as_ref().ok());
         Facts {
             rollbacks: rollback::observe(view, me, request, &steps),
+            offers: rollback::offers(request, &steps),
             steps,
             duplicate_of: if over { None } else { duplicate_of(view, me, request) },
             refused: cx.refusals.first().map(|one| one.failure.to_string()),

@@ -138,7 +138,7 @@ impl Wanted<'_> {
                 Category::Transient | Category::Conflict => {
                     Origin::Later(format!("resolver type bundles: {}", failure.message))
                 }
-                Category::Permanent | Category::Gone => {
+                Category::Permanent | Category::NotFound | Category::MissingCredentials => {
                     Origin::Refused(format!("resolver type bundles: {}", failure.message))
                 }
             },

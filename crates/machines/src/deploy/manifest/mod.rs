@@ -124,7 +124,7 @@ pub(super) fn work(
     flow: Flow,
     status: &DeployItemStatus,
 ) -> Work {
-    match flow {
+    let work = match flow {
         Flow::Remove => remove(cx, facts, status.phase),
         Flow::Install => match ahead(facts) {
             Some(work) => work,
@@ -133,6 +133,11 @@ pub(super) fn work(
                 Err((reason, message)) => Work::come(Come::Hopeless(reason, message)),
             },
         },
+    };
+    match &work.trouble {
+        // No watch tells when the Secret returns; the item's timeout ends the wait.
+        Some((Reason::CredentialsMissing, _)) => Work { wake: next_poll(status, cx.now), ..work },
+        Some(_) | None => work,
     }
 }
 
@@ -215,10 +220,14 @@ fn install(
 }
 
 fn waits(facts: &Facts, status: &DeployItemStatus, now: Timestamp) -> Work {
+    Work { wake: next_poll(status, now).filter(|_| facts.sight.polled), ..Work::default() }
+}
+
+/// The longer a job takes, the longer the time to its next poll.
+fn next_poll(status: &DeployItemStatus, now: Timestamp) -> Option<Timestamp> {
     let since = status.last_reconcile_time.as_ref().map_or(now, |time| time.0);
     let waited = now.duration_since(since).unsigned_abs();
-    let wake = now.checked_add((waited / 4).clamp(SHORTEST_POLL, LONGEST_POLL)).ok();
-    Work { wake: wake.filter(|_| facts.sight.polled), ..Work::default() }
+    now.checked_add((waited / 4).clamp(SHORTEST_POLL, LONGEST_POLL)).ok()
 }
 
 fn remove(cx: &Context<'_, DeployItem>, facts: &Facts, phase: Option<DeployItemPhase>) -> Work {
@@ -251,7 +260,11 @@ fn remove(cx: &Context<'_, DeployItem>, facts: &Facts, phase: Option<DeployItemP
         Place::Here | Place::Through { .. } => {
             let call = carry(&facts.place, steps.clone());
             match call.and_then(|call| cx.answers.get(&call).map(|heard| heard.err().cloned())) {
-                Some(Some(failure)) if failure.category == Category::Gone => lost(&failure.message),
+                Some(Some(failure))
+                    if matches!(failure.category, Category::NotFound | Category::MissingCredentials) =>
+                {
+                    lost(&failure.message)
+                }
                 Some(Some(failure)) if failure.is("TargetInvalid") && kept.applied_in.is_none() => {
                     lost(&failure.message)
                 }
@@ -300,7 +313,8 @@ fn failed(failure: &Failure) -> Work {
     match failure.category {
         // The loop comes back by itself, later and later.
         Category::Transient | Category::Conflict => Work::trouble(reason, failure.to_string()),
-        Category::Permanent | Category::Gone => Work::come(Come::Failed(reason, failure.to_string())),
+        Category::MissingCredentials => Work::trouble(Reason::CredentialsMissing, failure.to_string()),
+        Category::Permanent | Category::NotFound => Work::come(Come::Failed(reason, failure.to_string())),
     }
 }
 

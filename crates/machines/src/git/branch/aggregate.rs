@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pawl_api::git::branch::{BranchResult, MAX_CHECKS, ResultState, WORKFLOW_CREATE_FAILED};
 use pawl_api::git::repository::{AGGREGATE_CHECK, AggregateCheck};
@@ -19,13 +20,13 @@ use pawl_api::git::{BranchStatus, Repository, WorkflowPhase};
 use pawl_api::meta::{Reason, condition, text};
 
 use super::attempts::groups;
-use super::{Facts, Home, Known, may_finish};
+use super::{Facts, Known, NoHome, may_finish};
 use crate::external;
-use crate::failure::Category;
+use crate::failure::{Category, Failure};
 use crate::git::github::{
-    Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply,
+    Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply, mismatched,
 };
-use crate::plan::Note;
+use crate::plan::{Note, Plan, Wake};
 
 /// What GitHub keeps of a commit status' description.
 const MAX_DESCRIPTION_CHARS: usize = 140;
@@ -38,6 +39,9 @@ const MAX_NAMED: usize = 10;
 
 /// What a result's message may hold.
 const MAX_RESULT_CHARS: usize = 4096;
+
+/// How long until a check that could not be reported for want of credentials is reported again.
+const UNTOLD_RETRY: Duration = Duration::from_mins(5);
 
 /// In front of what could not be told and never will be.
 const GIVEN_UP: char = '!';
@@ -67,7 +71,7 @@ enum Said {
     Asks(external::Call),
     /// The id of the check run; 0 for a commit status.
     Told(i64),
-    Unheard(String),
+    Unheard(Failure),
     GivenUp(String),
 }
 
@@ -152,15 +156,11 @@ pub(super) fn reopen(status: &mut BranchStatus, sha: &str) {
     }
 }
 
-/// What must be asked so that GitHub knows; what was answered is noted in the status.
-pub(super) fn report(
-    known: &Known<'_>,
-    status: &mut BranchStatus,
-    notes: &mut Vec<Note>,
-) -> Vec<external::Call> {
-    let Ok(account) = known.account else { return vec![] };
+/// Adds to the plan what must be asked so that GitHub knows; what was answered is noted in the status.
+pub(super) fn report(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Plan<BranchStatus>) {
+    let Ok(account) = known.account else { return };
     let Some(result) = status.result.clone().filter(|result| result.sha == known.spec().sha) else {
-        return vec![];
+        return;
     };
     intend(known, status);
     let (combined, message) = combine(&result, &known.facts.siblings);
@@ -194,11 +194,16 @@ pub(super) fn report(
                     check.check_run_id = id;
                     check.reported = format!("{state}<{own}");
                 }
+                // No watch tells when credentials return. Other failures are retried by the loop.
+                Said::Unheard(failure) if failure.category == Category::MissingCredentials => {
+                    let at = known.facts.cx.now.checked_add(UNTOLD_RETRY).unwrap_or(jiff::Timestamp::MAX);
+                    plan.wake = plan.wake.earliest(Wake::At(at));
+                }
                 Said::Unheard(_) => {}
                 Said::GivenUp(why) => {
                     check.reported = format!("{GIVEN_UP}{state}<{own}");
                     let message = format!("the check of {} cannot be told {state}: {why}", check.sha);
-                    notes.push(Note::warning(Reason::CheckRunUpdateFailed, message));
+                    plan.notes.push(Note::warning(Reason::CheckRunUpdateFailed, message));
                 }
             }
         }
@@ -209,7 +214,7 @@ pub(super) fn report(
     status.checks = kept;
     asks.sort();
     asks.dedup();
-    asks
+    plan.asks = asks;
 }
 
 /// What there is to say of a commit that the ref has left: what was allowed to finish is waited for.
@@ -250,7 +255,7 @@ fn finishing<'a>(facts: &'a Facts<'a>, sha: &'a str) -> impl Iterator<Item = Opt
 
 /// Whether the check of a commit that the ref has left is still to be concluded, with what its Workflows came to.
 pub(super) fn is_awaited(facts: &Facts<'_>, sha: &str) -> bool {
-    let can_tell = matches!(&facts.home, Home::There { account: Ok(_), .. });
+    let can_tell = facts.home.as_ref().is_ok_and(|home| home.account.is_ok());
     let checks = facts.cx.typed.status.iter().flat_map(|status| &status.checks);
     let mut open = checks.filter(|check| check.sha == sha && !is_concluded(&check.reported));
     can_tell && !facts.elsewhere.contains(sha) && open.next().is_some()
@@ -273,7 +278,13 @@ pub(super) fn farewell(facts: &Facts<'_>) -> Farewell {
     if open.is_empty() {
         return Farewell::Done;
     }
-    let Some(known) = facts.known() else { return Farewell::Lost(no_repository(facts)) };
+    let known = match facts.known() {
+        Ok(known) => known,
+        Err(NoHome::Missing(_)) => return Farewell::Lost("the Repository is gone".to_owned()),
+        Err(NoHome::Malformed(problem)) => {
+            return Farewell::Lost(format!("the Repository cannot be read: {problem}"));
+        }
+    };
     let account = match known.account {
         Ok(account) => account,
         Err(problem) => return Farewell::Lost(problem.to_string()),
@@ -291,7 +302,7 @@ pub(super) fn farewell(facts: &Facts<'_>) -> Farewell {
         match say(facts, &saying, &mut check.check_run_id.clone()) {
             Said::Asks(call) => asks.push(call),
             Said::Told(_) => {}
-            Said::Unheard(why) => unheard = Some(why),
+            Said::Unheard(failure) => unheard = Some(failure.to_string()),
             Said::GivenUp(why) => lost = Some(why),
         }
     }
@@ -302,14 +313,6 @@ pub(super) fn farewell(facts: &Facts<'_>) -> Farewell {
         (Some(why), _) => Farewell::Unheard(why),
         (None, Some(why)) => Farewell::Lost(why),
         (None, None) => Farewell::Done,
-    }
-}
-
-fn no_repository(facts: &Facts<'_>) -> String {
-    match &facts.home {
-        Home::Missing(_) => "the Repository is gone".to_owned(),
-        Home::Malformed(problem) => format!("the Repository cannot be read: {problem}"),
-        Home::There { .. } => "the Repository is there".to_owned(),
     }
 }
 
@@ -355,16 +358,15 @@ fn say(facts: &Facts<'_>, saying: &Saying<'_>, id: &mut i64) -> Said {
     let identity = match facts.cx.answers.get(&access) {
         None => return Said::Asks(access.into()),
         Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
-        Some(Ok(_)) => return Said::Unheard("how we are known there was not told".to_owned()),
+        Some(Ok(_)) => return Said::GivenUp(mismatched(&access).to_string()),
         // Credentials come back; what is to be told then is still known.
-        Some(Err(failure)) => return Said::Unheard(failure.to_string()),
+        Some(Err(failure)) => return Said::Unheard(failure.clone()),
     };
-    let calls = match identity {
-        Identity::Token => vec![Call::new(saying.account, Ask::SetStatus(commit_status(saying)))],
-        Identity::App if *id == 0 => vec![Call::new(saying.account, Ask::CreateCheckRun(check_run(saying)))],
-        Identity::App => vec![],
+    let first = match identity {
+        Identity::Token => Some(Ask::SetStatus(commit_status(saying))),
+        Identity::App => (*id == 0).then(|| Ask::CreateCheckRun(check_run(saying))),
     };
-    for call in calls {
+    if let Some(call) = first.map(|ask| Call::new(saying.account, ask)) {
         match facts.cx.answers.get(&call) {
             None => return Said::Asks(call.into()),
             Some(Ok(Reply::CheckRun(Some(made)))) => {
@@ -385,10 +387,12 @@ fn say(facts: &Facts<'_>, saying: &Saying<'_>, id: &mut i64) -> Said {
     }
 }
 
-fn unsaid(failure: &crate::failure::Failure) -> Said {
+fn unsaid(failure: &Failure) -> Said {
     match failure.category {
-        Category::Transient | Category::Conflict => Said::Unheard(failure.to_string()),
-        Category::Permanent | Category::Gone => Said::GivenUp(failure.to_string()),
+        Category::Transient | Category::Conflict | Category::MissingCredentials => {
+            Said::Unheard(failure.clone())
+        }
+        Category::Permanent | Category::NotFound => Said::GivenUp(failure.to_string()),
     }
 }
 

@@ -25,6 +25,7 @@ use crate::external;
 use crate::failure::{Category, Failure};
 use crate::git::github::{self, Account, Ask, Call, CommitInfo, Files, Reply};
 use crate::git::matching::{self, Verdict};
+use crate::git::repository::schedule;
 use crate::git::trust::{self, Stop};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Plan, Step};
@@ -69,7 +70,7 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
     }
     let account = match known.account {
         Ok(account) => account,
-        Err(problem) => return not_ready(known, plan, Reason::SecretRefNotAllowed, problem.to_string()),
+        Err(problem) => return waits(known, plan, Reason::SecretRefNotAllowed, problem.to_string()),
     };
     let commit = Call::new(account, Ask::Commit { sha: known.spec().sha.clone() });
     let listing = listing(known, account);
@@ -86,7 +87,7 @@ pub(super) fn evaluate(known: &Known<'_>) -> Plan<BranchStatus> {
     match changes(known, &commit, listing.as_ref()) {
         Ok((message, _)) if trust::says_skip(message) => stopped(known, plan, Stop::SkipCi),
         Ok((_, files)) => fan_out(known, plan, files),
-        Err(failure) => unreadable(known, plan, &failure),
+        Err(failure) => unreadable(known, plan, account, &failure),
     }
 }
 
@@ -328,10 +329,9 @@ fn record(
     let has_work = !status.workflows.is_empty();
     if known.may_go() && !has_work && state.is_over() {
         let mut told = status.clone();
-        let asks = aggregate::report(known, &mut told, &mut plan.notes);
-        if !asks.is_empty() {
+        aggregate::report(known, &mut told, &mut plan);
+        if !plan.asks.is_empty() {
             plan.notes.clear();
-            plan.asks = asks;
             return plan;
         }
         if aggregate::is_told(&told, &spec.sha) {
@@ -410,16 +410,44 @@ fn not_ready(
     plan.status(status)
 }
 
-/// GitHub does not tell what changed. Of a commit that is there no more it never will, and nobody need wait for it.
-fn unreadable(known: &Known<'_>, plan: Plan<BranchStatus>, failure: &Failure) -> Plan<BranchStatus> {
+/// The same, with an Event, and another try after as long as it has waited already: no watch tells when it may go on.
+fn waits(known: &Known<'_>, plan: Plan<BranchStatus>, reason: Reason, message: String) -> Plan<BranchStatus> {
+    let conditions = known.facts.cx.typed.status.iter().flat_map(|status| &status.conditions);
+    let before = conditions.into_iter().find(|one| one.type_ == WORKFLOW_READY);
+    let told = before.filter(|one| one.reason == reason.as_str() && one.message == message);
+    let since = told.map_or(known.facts.cx.now, |one| one.last_transition_time.0);
+    let interval = known.repository.spec.poll_interval.get();
+    let mut plan = plan.wake_at(schedule::retry_at(since, None, interval, known.facts.cx.now));
+    if told.is_none() {
+        plan = plan.note(Note::warning(reason, message.clone()));
+    }
+    not_ready(known, plan, reason, message)
+}
+
+/// The changed files cannot be read. GitHub answers 404 and 422 also for missing access and while its replicas lag, so a
+/// commit is given up only when GitHub shows the head that came after it.
+fn unreadable(
+    known: &Known<'_>,
+    mut plan: Plan<BranchStatus>,
+    account: &Arc<Account>,
+    failure: &Failure,
+) -> Plan<BranchStatus> {
     let message = format!("what commit {} changed is not known: {failure}", known.spec().sha);
     match failure.category {
-        Category::Gone => {
-            let note = Note::warning(Reason::CommitGone, message.clone());
-            let status = BranchStatus { workflows: vec![], evaluations: vec![], ..known.facts.status() };
-            let ready = NewCondition::no(WORKFLOW_READY, Reason::CommitGone, message.clone());
-            record(known, plan.note(note), status, None, ready, (ResultState::Cancelled, message))
-        }
+        Category::NotFound => match lost(known, account) {
+            Lost::Ask(calls) => {
+                plan.asks = calls;
+                plan
+            }
+            Lost::Yes => {
+                let note = Note::warning(Reason::CommitGone, message.clone());
+                let status = BranchStatus { workflows: vec![], evaluations: vec![], ..known.facts.status() };
+                let ready = NewCondition::no(WORKFLOW_READY, Reason::CommitGone, message.clone());
+                record(known, plan.note(note), status, None, ready, (ResultState::Cancelled, message))
+            }
+            Lost::Unknown => waits(known, plan, Reason::ChangedFilesFailed, message),
+        },
+        Category::MissingCredentials => waits(known, plan, Reason::CredentialsMissing, message),
         Category::Permanent => {
             let at = known.facts.cx.now.checked_add(REFUSED_RETRY).unwrap_or(jiff::Timestamp::MAX);
             not_ready(known, plan, Reason::ChangedFilesFailed, message).wake_at(at)
@@ -429,6 +457,29 @@ fn unreadable(known: &Known<'_>, plan: Plan<BranchStatus>, failure: &Failure) ->
             let message = format!("{}: {}", failure.attempt, failure.reason);
             not_ready(known, plan, Reason::ChangedFilesFailed, message)
         }
+    }
+}
+
+/// Whether GitHub no longer has a commit that it answers 404 or 422 for.
+enum Lost {
+    Ask(Vec<external::Call>),
+    Yes,
+    Unknown,
+}
+
+/// A commit of the default branch is lost when GitHub reads the branch's head and cannot compare the commit with it: then
+/// the credentials work, and a replica that knows the head knows its ancestors. The Branch of any other ref is moved or
+/// pruned by its Repository as soon as the ref is.
+fn lost(known: &Known<'_>, account: &Arc<Account>) -> Lost {
+    let (facts, sha) = (known.facts, &known.spec().sha);
+    let cursor = known.repository.status.as_ref().and_then(|it| it.last_default_branch_head_sha.as_ref());
+    let Some(head) = cursor.filter(|head| known.is_default && *head != sha) else { return Lost::Unknown };
+    let compare = Call::new(account, Ask::Commits { base: sha.clone(), head: head.clone() });
+    let read = Call::new(account, Ask::Commit { sha: head.clone() });
+    match (facts.cx.answers.get(&compare), facts.cx.answers.get(&read)) {
+        (None, _) | (_, None) => Lost::Ask(vec![compare.into(), read.into()]),
+        (Some(Err(failure)), Some(Ok(_))) if failure.category == Category::NotFound => Lost::Yes,
+        (Some(_), Some(_)) => Lost::Unknown,
     }
 }
 

@@ -7,7 +7,7 @@ use pawl_api::k8s::PERSISTENT_VOLUME_CLAIM;
 use serde_json::{Value, json};
 
 use super::Branches;
-use crate::failure::Category;
+use crate::failure::{Category, Failure};
 use crate::git::github::{ChangedFile, Identity, StatusState};
 use crate::git::hub::stage::{
     branch_of, branches, condition, end, following, machines, settle, status_of, sync, template, workflows,
@@ -626,14 +626,56 @@ fn github_down_during_an_evaluation_is_said_and_tried_again() {
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
 }
 
-#[test]
-fn a_commit_that_github_lost_holds_up_nobody() {
-    hub::with(|hub| hub.push("main", "1", &["a/x"]));
-    hub::with(|hub| hub.failing.push(("read commit", failure(Category::Gone, "HTTP404"))));
+/// A push to `f` whose commit cannot be read: it is not lost, and runs once it can be.
+fn waits_for_its_files(failing: &'static str, failed: Failure, reason: &str, said: &str) {
+    hub::with(|hub| hub.push("main", "1", &[]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
-    assert!(branches(&cluster).is_empty());
+    hub::with(|hub| {
+        hub.push("f", "2", &["a/x"]);
+        hub.failing.push((failing, failed));
+    });
+    sync(&mut cluster);
+    cluster.advance(Duration::from_hours(1));
+    settle(&mut cluster);
+    assert_eq!(condition(&status_of(&cluster, "f"), "WorkflowReady"), format!("False {reason}"));
+    assert_eq!(annotation(&cluster, "f", "terrakojo.io/last-sha"), Value::Null);
+    let told: Vec<_> = cluster.events.iter().filter(|(_, one, _)| one == reason).collect();
+    assert!(matches!(told.as_slice(), [(_, _, message)] if message.contains(said)), "{told:?}");
+    hub::with(|hub| hub.failing.clear());
+    sync(&mut cluster);
+    assert_eq!(workflows(&cluster), ["plan a 2 1"]);
+}
+
+#[test]
+fn a_commit_that_github_does_not_show_yet_is_not_lost() {
+    let failed = |reason| failure(Category::NotFound, reason);
+    waits_for_its_files("read commit", failed("HTTP404"), "ChangedFilesFailed", "GitHub said so");
+    hub::with(|hub| hub.heads.clear());
+    waits_for_its_files("read commit", failed("HTTP422"), "ChangedFilesFailed", "GitHub said so");
+}
+
+#[test]
+fn a_missing_secret_is_not_a_missing_commit() {
+    let failed = Failure::without_credentials("GET /x", "CredentialsMissing", "Secret n/s does not exist");
+    waits_for_its_files("read commit", failed, "CredentialsMissing", "Secret n/s");
+}
+
+#[test]
+fn a_commit_that_github_lost_holds_up_nobody() {
+    hub::with(|hub| hub.push("main", "1", &["a/x"]));
+    hub::with(|hub| hub.failing.push(("read commit 1", failure(Category::NotFound, "HTTP404"))));
+    let mut cluster = following("{}");
+    template(&mut cluster, "plan", &["**"], "{}");
+    settle(&mut cluster);
+    assert_eq!(branches(&cluster), ["main 1@1"], "it is the head, so it is there");
+    hub::with(|hub| {
+        hub.push("main", "2", &["a/x"]);
+        hub.commits.remove(&sha("1"));
+    });
+    sync(&mut cluster);
+    assert_eq!(branches(&cluster), ["main 2@2"]);
     assert_eq!(checks("1"), ["pawl completed/cancelled"]);
     assert!(cluster.events.iter().any(|(_, reason, _)| reason == "CommitGone"));
 }

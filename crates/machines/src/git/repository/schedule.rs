@@ -73,7 +73,7 @@ pub(super) fn rerun<'a>(me: &'a Object, status: &RepositoryStatus) -> Option<&'a
 }
 
 /// When to ask again after a failure: the longer it lasts, the later, but never later than the next poll would be.
-pub(super) fn retry_at(
+pub(in crate::git) fn retry_at(
     failing_since: Timestamp,
     asked_for: Option<Duration>,
     interval: Duration,

@@ -188,9 +188,9 @@ fn trunk(facts: &Facts<'_>, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<
 /// GitHub says 404 or 422 of a commit that it does not know.
 fn is_lost(failure: &Failure) -> bool {
     match failure.category {
-        Category::Gone => true,
+        Category::NotFound => true,
         Category::Permanent => matches!(failure.reason.as_str(), "HTTP404" | "HTTP422"),
-        Category::Transient | Category::Conflict => false,
+        Category::Transient | Category::Conflict | Category::MissingCredentials => false,
     }
 }
 
@@ -206,7 +206,9 @@ fn rerun(facts: &Facts<'_>, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<
         _ if sha == head => return Rerun::Commit(sha.to_owned()),
         Ok(Commits { relation: Relation::Ahead | Relation::Identical, .. }) => Rerun::Commit(sha.to_owned()),
         Ok(_) => Rerun::Refused(format!("{sha} is not on the default branch")),
-        Err(failure) if failure.category == Category::Transient => Rerun::No,
+        Err(failure) if matches!(failure.category, Category::Transient | Category::MissingCredentials) => {
+            Rerun::No
+        }
         Err(failure) => Rerun::Refused(format!("{sha}: {}", failure.reason)),
     };
     asks.push(call);
@@ -371,11 +373,11 @@ fn not_reachable(report: &mut Report<'_>, failure: &Failure) {
 
 fn why(failure: &Failure) -> Reason {
     match failure.reason.as_str() {
+        "BadCredentials" => Reason::CredentialsInvalid,
+        _ if failure.category == Category::MissingCredentials => Reason::CredentialsMissing,
         "HTTP401" => Reason::Unauthorized,
         "HTTP403" | "Forbidden" => Reason::Forbidden,
         "HTTP404" => Reason::RepositoryNotFound,
-        "BadCredentials" | "CredentialsInvalid" => Reason::CredentialsInvalid,
-        "SecretMissing" | "CredentialsMissing" | "NotFound" => Reason::CredentialsMissing,
         "QuotaExceeded" => Reason::QuotaExceeded,
         other if other.contains("RateLimit") => Reason::RateLimited,
         _ => Reason::GitHubUnreachable,

@@ -176,7 +176,7 @@ fn lost(spoil: fn()) {
 
 #[test]
 fn a_cursor_lost_with_404_or_422_or_left_behind_means_the_head_only() {
-    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::Gone, "HTTP404")))));
+    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::NotFound, "HTTP404")))));
     hub::with(|hub| hub.failing.clear());
     lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::Permanent, "HTTP422")))));
     hub::with(|hub| hub.failing.clear());
@@ -350,15 +350,15 @@ fn fails(part: &'static str, failure: Failure, expect: &str) {
 
 #[test]
 fn a_github_that_refuses_or_fails_is_named_and_asked_again_later() {
-    use Category::{Gone, Permanent, Transient};
+    use Category::{MissingCredentials, NotFound, Permanent, Transient};
     fails("list the branches", failure(Transient, "HTTP401"), "Unauthorized");
     fails("list the branches", failure(Permanent, "HTTP403"), "Forbidden");
-    fails("list the pull requests", failure(Gone, "HTTP404"), "RepositoryNotFound");
+    fails("list the pull requests", failure(NotFound, "HTTP404"), "RepositoryNotFound");
     fails("list the branches", failure(Transient, "RateLimited"), "RateLimited");
     fails("list the branches", failure(Transient, "SecondaryRateLimited"), "RateLimited");
     fails("list the branches", failure(Transient, "NoAnswer"), "GitHubUnreachable");
-    fails("list the branches", failure(Permanent, "BadCredentials"), "CredentialsInvalid");
-    fails("list the branches", failure(Permanent, "SecretMissing"), "CredentialsMissing");
+    fails("list the branches", failure(MissingCredentials, "BadCredentials"), "CredentialsInvalid");
+    fails("list the branches", failure(MissingCredentials, "CredentialsMissing"), "CredentialsMissing");
 }
 
 #[test]

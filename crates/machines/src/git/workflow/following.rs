@@ -11,7 +11,8 @@ use crate::cluster::job::followed::Followed;
 use crate::git::check_run::{Container, between};
 use crate::object::Object;
 
-/// Conditions first: a Job that failed once and tries again has not failed.
+/// Conditions first: a Job that failed once and tries again has not failed. It is over with `Complete` or `Failed`, as for
+/// [`crate::held_run::is_finished`].
 pub(super) fn phase_of(job: &Followed) -> (WorkflowPhase, Reason, String) {
     let status = job.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -19,16 +20,21 @@ pub(super) fn phase_of(job: &Followed) -> (WorkflowPhase, Reason, String) {
     let told = |message: &Option<String>, otherwise: &str| {
         message.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| otherwise.to_owned())
     };
-    if let Some(found) = holds("Complete").or_else(|| holds("SuccessCriteriaMet")) {
+    if let Some(found) = holds("Complete") {
         let message = told(&found.message, "the Job succeeded");
         return (WorkflowPhase::Succeeded, Reason::JobSucceeded, message);
     }
-    if let Some(found) = holds("Failed").or_else(|| holds("FailureTarget")) {
+    if let Some(found) = holds("Failed") {
         let reason = match found.reason.as_deref() {
             Some("DeadlineExceeded") => Reason::JobDeadlineExceeded,
             _ => Reason::JobFailed,
         };
         return (WorkflowPhase::Failed, reason, told(&found.message, "the Job failed"));
+    }
+    // A result that is only announced: Pods of the Job may still act on the target.
+    if let Some(found) = holds("FailureTarget").or_else(|| holds("SuccessCriteriaMet")) {
+        let message = format!("the Job ends when its Pods are gone: {}", told(&found.message, &found.type_));
+        return (WorkflowPhase::Running, Reason::Running, message);
     }
     if let Some(found) = holds("Suspended") {
         return (WorkflowPhase::Pending, Reason::Suspended, told(&found.message, "the Job is suspended"));

@@ -266,7 +266,10 @@ impl Teller<'_> {
             }
             Some(Ok(reply)) => Ok(reply.clone()),
             Some(Err(failure)) => Err(match failure.category {
-                Category::Transient | Category::Conflict | Category::Gone => Told::Later(failure.clone()),
+                Category::Transient
+                | Category::Conflict
+                | Category::NotFound
+                | Category::MissingCredentials => Told::Later(failure.clone()),
                 Category::Permanent => Told::Never(failure.clone()),
             }),
         }
@@ -296,9 +299,9 @@ pub(super) fn reason(status: &WorkflowStatus) -> Reason {
     Reason::ALL.iter().find(|reason| reason.as_str() == word).copied().unwrap_or(Reason::Unknown)
 }
 
-/// Whether what it takes to tell GitHub is not there: nothing tells when it is again.
+/// Whether the credentials or the repository are missing: they may return, and no watch tells when.
 pub(super) fn is_missing(failure: &Failure) -> bool {
-    failure.category == Category::Gone
+    matches!(failure.category, Category::NotFound | Category::MissingCredentials)
 }
 
 /// How far a state is; nothing is ever told that is less far than what was told.

@@ -186,9 +186,10 @@ fn the_phase_follows_the_jobs_conditions_before_its_counters() {
         ("{active: 1, failed: 1}".to_owned(), ("Running", "Running")),
         ("{failed: 1}".to_owned(), ("Pending", "Pending")),
         (condition("Complete", "CompletionsReached"), ("Succeeded", "JobSucceeded")),
-        (condition("SuccessCriteriaMet", "CompletionsReached"), ("Succeeded", "JobSucceeded")),
+        (condition("SuccessCriteriaMet", "CompletionsReached"), ("Running", "Running")),
         (condition("Failed", "BackoffLimitExceeded"), ("Failed", "JobFailed")),
-        (condition("FailureTarget", "DeadlineExceeded"), ("Failed", "JobDeadlineExceeded")),
+        (condition("FailureTarget", "DeadlineExceeded"), ("Running", "Running")),
+        (condition("Failed", "DeadlineExceeded"), ("Failed", "JobDeadlineExceeded")),
         (condition("Suspended", "JobSuspended"), ("Pending", "Suspended")),
     ] {
         let case = check(&[BRANCH, TEMPLATE, WORKFLOW, &job("workflow-w", &status)], expect);

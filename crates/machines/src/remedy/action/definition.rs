@@ -328,6 +328,11 @@ impl Definition {
         rules
     }
 
+    /// Whether it creates targets that do not exist: they are in a manifest, and no parameter names them.
+    pub fn creates(&self) -> bool {
+        self.verbs.contains(&"create")
+    }
+
     /// Whether its targets are in no namespace.
     pub fn is_cluster_scoped(&self) -> bool {
         self.kinds.iter().any(|kind| !kind.namespaced)

@@ -136,7 +136,9 @@ impl Facts<'_> {
             }),
             Some(Err(failure)) => Err(match failure.category {
                 Category::Transient | Category::Conflict => Pause::Later,
-                Category::Permanent | Category::Gone => Pause::Never(failure.clone()),
+                Category::Permanent | Category::NotFound | Category::MissingCredentials => {
+                    Pause::Never(failure.clone())
+                }
             }),
         }
     }

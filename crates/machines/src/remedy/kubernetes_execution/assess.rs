@@ -12,7 +12,7 @@ use pawl_api::pawl::conditions::FROZEN;
 use pawl_api::remedy::kubernetes_execution::{
     ActionCondition, ActionOutcome, ConditionResult, DryRunResults, PolicyValidation,
 };
-use pawl_api::remedy::{Action, KubernetesExecutionPhase, KubernetesExecutionStatus};
+use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
 
 use super::approvals::approval_digest;
 use super::report::{No, Report, Stop, stopped_by};
@@ -182,12 +182,12 @@ fn no_look(failure: String) -> Stop {
 
 /// Each object is there, and is nobody's whom an action leaves alone.
 fn exists(report: &Report<'_>, looked: &Looked) -> Result<(), Stop> {
-    let makes = report.facts.cx.typed.spec.action == Action::ApplyManifest;
+    let creates = action::definition(report.facts.cx.typed.spec.action).creates();
     let no =
         |reason, message: String, change: &str| Err(Stop::no(GateName::Validate, reason, message, change));
     for (place, object) in &looked.targets {
         match object {
-            None if makes => {}
+            None if creates => {}
             None => return no(Reason::ResourceNotFound, format!("{place} is not there"), "that object"),
             Some(object) => {
                 if let Some(why) = validate::protected_by_role(place, object) {

@@ -21,14 +21,13 @@ use pawl_api::remedy::{KubernetesExecutionPhase, KubernetesExecutionStatus};
 
 use super::approvals::Standing as Approved;
 use super::job::{self, Run, Standing};
-use super::locking::{Turn, Wait};
 use super::report::{No, Report, Stop, stopped_by};
 use super::{assess, later, verifying, waiting};
 use crate::backoff;
 use crate::cluster::job::JOB;
 use crate::git::workflow::following;
 use crate::held_run::{self, HeldRun, RunState, is_held};
-use crate::lock::{Busy, LEASE};
+use crate::lock::{Busy, LEASE, LockResult};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::action::Looked;
@@ -87,10 +86,10 @@ fn prepare(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         return frozen(report, stop);
     }
     let run = report.run_reference();
-    match facts.turn(run, report.now) {
-        Turn::Yes => {}
-        Turn::Change { steps, .. } => return change_locks(report, steps),
-        Turn::Wait(wait) => return wait_for_target(report, *wait),
+    match facts.acquire(run, report.now) {
+        LockResult::Acquired => {}
+        LockResult::Acquire(steps) | LockResult::Reap(steps) => return change_locks(report, steps),
+        LockResult::Busy(busy) => return wait_for_target(report, *busy),
     }
     let target = report.target();
     report.passes(Gate::passed(GateName::Lock, Reason::LockAcquired, target));
@@ -127,8 +126,7 @@ fn change_locks(mut report: Report<'_>, steps: Vec<Step>) -> Plan<KubernetesExec
 }
 
 /// Somebody else holds a target.
-fn wait_for_target(mut report: Report<'_>, wait: Wait) -> Plan<KubernetesExecutionStatus> {
-    let Wait { busy, until: by_then } = wait;
+fn wait_for_target(mut report: Report<'_>, busy: Busy) -> Plan<KubernetesExecutionStatus> {
     let message = busy.message();
     let limit = later(report.now, report.facts.cx.typed.spec.lock_timeout.get());
     let until = report.status.lock_deadline.get_or_insert(Time(limit)).0;
@@ -144,7 +142,7 @@ fn wait_for_target(mut report: Report<'_>, wait: Wait) -> Plan<KubernetesExecuti
     report.condition(busy.condition());
     report.says(KubernetesExecutionPhase::Executing, Reason::TargetLocked, &message);
     let waiter = busy.label_waiter(report.facts.cx.object);
-    let mut plan = report.plan().gate(busy.gate()).wake_at(by_then.map_or(until, |at| at.min(until)));
+    let mut plan = report.plan().gate(busy.gate()).wake_at(busy.until.map_or(until, |at| at.min(until)));
     plan.steps = busy.give_back.into_iter().chain(waiter).collect();
     plan
 }
@@ -241,12 +239,12 @@ fn begun(mut report: Report<'_>, run: &Object) -> Plan<KubernetesExecutionStatus
 fn start(mut report: Report<'_>, run: &Arc<Object>) -> Plan<KubernetesExecutionStatus> {
     let facts = report.facts;
     let reference = run.reference();
-    let mut steps = match facts.turn(reference, report.now) {
-        Turn::Yes => Vec::new(),
-        Turn::Change { steps, acquires: true } => steps,
-        Turn::Change { steps, acquires: false } => return Plan::steps(steps),
-        Turn::Wait(wait) => {
-            let Busy { target, holder, .. } = wait.busy;
+    let mut steps = match facts.acquire(reference, report.now) {
+        LockResult::Acquired => Vec::new(),
+        LockResult::Acquire(steps) => steps,
+        LockResult::Reap(steps) => return Plan::steps(steps),
+        LockResult::Busy(busy) => {
+            let Busy { target, holder, .. } = *busy;
             return report
                 .fails(failed(format!("the lock on {target} was taken away: {holder} holds it now")));
         }

@@ -15,7 +15,6 @@ use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase};
 use super::Facts;
 use crate::lock::{Busy, LockResult, Marks, Place};
 use crate::object::{Object, Reference};
-use crate::plan::Step;
 use crate::view::View;
 
 /// Somebody who waits for a target.
@@ -41,24 +40,6 @@ impl Waiter {
     }
 }
 
-/// Whether an execution may act on its targets now.
-pub(super) enum Turn {
-    Yes,
-    /// These steps change the locks; then reconcile again. Acquired ones belong to the execution if all succeed.
-    Change {
-        steps: Vec<Step>,
-        acquires: bool,
-    },
-    Wait(Box<Wait>),
-}
-
-/// Another unit holds a target, or is to have it first.
-pub(super) struct Wait {
-    pub(super) busy: Busy,
-    /// Until when that is so at the latest, where that is known.
-    pub(super) until: Option<Timestamp>,
-}
-
 /// Those that were there before this execution, per target for which somebody waits. By age alone, whichever queue each
 /// of them is in: no two ever wait for each other.
 pub(super) fn ahead(view: &dyn View, me: &Object, targets: &[Target]) -> Vec<(Target, Waiter)> {
@@ -71,21 +52,23 @@ pub(super) fn ahead(view: &dyn View, me: &Object, targets: &[Target]) -> Vec<(Ta
 }
 
 impl Facts<'_> {
-    pub(super) fn turn(&self, run: Reference, now: Timestamp) -> Turn {
+    /// As [`crate::lock::Locks::acquire`]; a free target is left to the execution that has waited for longest.
+    pub(super) fn acquire(&self, run: Reference, now: Timestamp) -> LockResult {
         let begun = !run.uid.is_empty() || !self.locks.held().is_empty();
-        match self.locks.acquire(self.cx.object, Some(run), &Marks::new(), now) {
-            LockResult::Acquired => Turn::Yes,
-            LockResult::Reap(steps) => Turn::Change { steps, acquires: false },
-            LockResult::Busy(busy) => Turn::Wait(Box::new(Wait { busy: *busy, until: None })),
-            LockResult::Acquire(steps) => match self.ahead.iter().find(|(_, first)| now < first.until) {
-                // Who has one of them already, or a Job that was recorded, goes on: it was its turn.
-                Some((target, Waiter { who, until, .. })) if !begun => {
-                    let holder = format!("nobody; {who} has waited for longer");
-                    let busy = Busy { target: target.clone(), holder, lease: None, give_back: Vec::new() };
-                    Turn::Wait(Box::new(Wait { busy, until: Some(*until) }))
-                }
-                Some(_) | None => Turn::Change { steps, acquires: true },
-            },
+        let result = self.locks.acquire(self.cx.object, Some(run), &Marks::new(), now);
+        let first = self.ahead.iter().find(|(_, first)| now < first.until);
+        match (result, first) {
+            // Who has one of them already, or a Job that was recorded, goes on: it was its turn.
+            (LockResult::Acquire(_), Some((target, Waiter { who, until, .. }))) if !begun => {
+                LockResult::Busy(Box::new(Busy {
+                    target: target.clone(),
+                    holder: format!("nobody; {who} has waited for longer"),
+                    lease: None,
+                    give_back: Vec::new(),
+                    until: Some(*until),
+                }))
+            }
+            (result, _) => result,
         }
     }
 }

@@ -20,7 +20,7 @@ const CLEANUP_LIMIT: Duration = Duration::from_mins(12);
 
 /// It stays as it ended. What was still running is cancelled, also where that was lost, and its end is told; after its
 /// retention it goes.
-pub(super) fn finished(facts: &Facts<'_>, report: Report<'_>) -> Plan<RemediationRequestStatus> {
+pub(super) fn finished(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
     let mut stop = cancel(facts, "the RemediationRequest is over");
     if report.status.overall_phase == Some(RemediationPhase::Completed) {
         stop.extend(rollback::finalize(facts));
@@ -28,6 +28,7 @@ pub(super) fn finished(facts: &Facts<'_>, report: Report<'_>) -> Plan<Remediatio
     if !stop.is_empty() {
         return Plan { steps: stop, ..Plan::rest() };
     }
+    report.offers_rollback();
     let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
     let kept = later(ended, facts.cx.typed.spec.retention.get());
     if report.now < kept {
@@ -60,7 +61,9 @@ pub(super) fn stop(
     // What is cut off in the middle may have changed its target.
     report.status.requires_manual_review |= facts.steps.iter().any(Stepped::needs_review);
     report.status.outcome = Some(reason.into());
+    let offer = report.offers_rollback();
     let mut plan = report.ends(phase, reason, message).note(Note::warning(word, message));
+    plan.notes.extend(offer);
     plan.steps = steps;
     plan
 }

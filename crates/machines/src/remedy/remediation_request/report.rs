@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::reference::ObjectRef;
 use pawl_api::meta::{NewCondition, Phase, Reason, condition, text};
 use pawl_api::remedy::remediation_request::{
-    NOT_STARTED, RollbackStrategy, SUCCEEDED, Step as PlanStep, StepStatus, child_name,
+    NOT_STARTED, ROLLBACK_AVAILABLE, RollbackStrategy, SUCCEEDED, Step as PlanStep, StepStatus, child_name,
 };
 use pawl_api::remedy::{
     KubernetesExecutionPhase, RemediationPhase, RemediationRequestStatus, WorkflowExecutionPhase,
@@ -106,6 +106,8 @@ impl<'a> Report<'a> {
         let starting = !plan.steps.is_empty();
         let any = |wanted: fn(&Standing) -> bool| facts.steps.iter().any(|step| wanted(&step.standing));
         let approving = any(|standing| *standing == Standing::Approving);
+        let verifying =
+            !starting && facts.steps.iter().all(|one| one.standing == Standing::Done || one.is_verifying());
         let going = starting || approving || any(|standing| *standing == Standing::Going);
         let failed = facts.steps.iter().find_map(|step| match &step.standing {
             Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
@@ -176,6 +178,9 @@ impl<'a> Report<'a> {
                         .collect();
                     let message = format!("{message}; waits for approval of {}", waiting.join(", "));
                     self.says(RemediationPhase::AwaitingApproval, Reason::ApprovalRequired, &message);
+                } else if verifying && self.status.overall_phase.is_some() {
+                    let message = format!("{message}; the postconditions of the others are awaited");
+                    self.says(RemediationPhase::Verifying, Reason::Progressing, &message);
                 } else {
                     self.says(RemediationPhase::Executing, Reason::Progressing, &message);
                 }
@@ -298,12 +303,36 @@ impl<'a> Report<'a> {
             message = format!("{message}; {told}");
             self.status.requires_manual_review = true;
         }
+        plan.notes.extend(self.offers_rollback());
+        self.status.requires_manual_review |= !self.facts.offers.is_empty();
         plan = plan.note(Note::warning(Reason::RemediationFailed, message.clone()));
         if self.status.requires_manual_review {
             plan = plan.note(Note::warning(Reason::EscalatedToManualReview, message.clone()));
         }
         let ended = self.ends(RemediationPhase::Failed, reason, &message);
         Plan { status: ended.status, wake: ended.wake, ..plan }
+    }
+
+    /// With `rollbackStrategy: manual` a person decides what is taken back: the condition says which executions offer it,
+    /// and how it is started. The Event is for the time when it is said first.
+    pub(super) fn offers_rollback(&mut self) -> Option<Note> {
+        if self.status.overall_phase == Some(RemediationPhase::Completed) {
+            return None;
+        }
+        let said = condition::get(&self.status.conditions, ROLLBACK_AVAILABLE).is_some();
+        let namespace = self.facts.cx.object.namespace().unwrap_or_default();
+        let commands: Vec<String> =
+            self.facts.offers.iter().map(|name| format!("pawl rollback -n {namespace} ke/{name}")).collect();
+        let message = format!("a person takes back what was done, the newest first: {}", commands.join("; "));
+        let new = match (commands.is_empty(), said) {
+            (true, false) => return None,
+            (true, true) => {
+                NewCondition::no(ROLLBACK_AVAILABLE, Reason::NothingToRollBack, "no step offers a rollback")
+            }
+            (false, _) => NewCondition::yes(ROLLBACK_AVAILABLE, Reason::RollbackPrepared, message.clone()),
+        };
+        condition::set(&mut self.status.conditions, new, self.facts.cx.object.meta().generation, self.now);
+        (!said).then(|| Note::normal(Reason::RollbackPrepared, message))
     }
 
     /// The last word.

@@ -3,6 +3,7 @@
 //! What was done last is taken back first, one at a time: an earlier step may be what a later one stands on. The step that
 //! failed is taken back too, where it had changed something. Each is an execution of its own, with all its gates.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use pawl_api::remedy::{
 };
 use serde_json::{Map, Value, json};
 
-use super::steps::{Standing, Steps};
+use super::steps::{Standing, Stepped, Steps};
 use super::{Facts, beside, reference};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Step};
@@ -53,11 +54,6 @@ pub(super) enum Course {
 impl Rollback {
     pub(super) fn is_begun(&self) -> bool {
         self.child.is_some()
-    }
-
-    fn is_offered(&self) -> bool {
-        let information = self.of.status.as_ref().and_then(|status| status.rollback_information.as_ref());
-        information.is_some_and(|information| information.available)
     }
 
     pub(super) fn is_going(&self) -> bool {
@@ -113,27 +109,46 @@ pub(super) fn observe(
     if !failed || !wanted {
         return Vec::new();
     }
+    let rollbacks = begun(request, steps).into_iter().map(|(step, action)| {
+        let step = step.step.name.clone();
+        let mut rollback = Rollback { step, of: Arc::clone(action), child: None, attempt: 0 };
+        rollback.find(view, me);
+        rollback
+    });
+    // Once it was taken back, it offers that no more.
+    rollbacks.filter(|rollback| rollback.is_begun() || is_offered(&rollback.of)).collect()
+}
+
+/// The executions that a person may take back, the newest first.
+pub(super) fn offers(request: &RemediationRequest, steps: &Steps) -> Vec<String> {
+    if request.spec.rollback_strategy != RollbackStrategy::Manual || request.spec.dry_run {
+        return Vec::new();
+    }
+    let offered = begun(request, steps).into_iter().filter(|(_, action)| is_offered(action));
+    offered.filter_map(|(_, action)| action.metadata.name.clone()).collect()
+}
+
+fn is_offered(action: &KubernetesExecution) -> bool {
+    let information = action.status.as_ref().and_then(|status| status.rollback_information.as_ref());
+    information.is_some_and(|information| information.available)
+}
+
+/// The steps whose action began, the newest first: an action that never began has changed nothing.
+fn begun<'a>(
+    request: &RemediationRequest,
+    steps: &'a Steps,
+) -> Vec<(&'a Stepped, &'a Arc<KubernetesExecution>)> {
     let done = steps.iter().filter_map(|step| Some((step, step.child.as_ref()?.action()?)));
-    // What was never begun has changed nothing.
-    let begun =
-        done.filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()));
-    let depths = depths(request);
-    let mut rollbacks: Vec<((Option<jiff::Timestamp>, usize), Rollback)> = begun
-        .map(|(step, action)| {
-            let ended =
-                action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
-            let step_name = step.step.name.clone();
-            let mut rollback = Rollback { step: step_name, of: Arc::clone(action), child: None, attempt: 0 };
-            rollback.find(view, me);
-            // Times are of whole seconds: what depends on another came after it, whatever they say.
-            let depth = depths.get(step.step.name.as_str()).copied().unwrap_or_default();
-            ((ended, depth), rollback)
-        })
-        // Once it was taken back, it offers that no more.
-        .filter(|(_, rollback)| rollback.is_begun() || rollback.is_offered())
+    let mut begun: Vec<_> = done
+        .filter(|(_, action)| action.status.as_ref().is_some_and(|status| status.job_ref.is_some()))
         .collect();
-    rollbacks.sort_by(|(a, _), (b, _)| b.cmp(a));
-    rollbacks.into_iter().map(|(_, rollback)| rollback).collect()
+    let depths = depths(request);
+    // Times are of whole seconds: what depends on another came after it, whatever they say.
+    begun.sort_by_key(|(step, action)| {
+        let ended = action.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|at| at.0);
+        Reverse((ended, depths.get(step.step.name.as_str()).copied().unwrap_or_default()))
+    });
+    begun
 }
 
 /// How many steps stand below each, one on the other.

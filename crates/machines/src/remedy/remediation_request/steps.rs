@@ -185,6 +185,14 @@ impl Stepped {
         matches!(self.standing, Standing::Going | Standing::Approving)
     }
 
+    /// Whether its action is done, and only its postconditions are awaited.
+    pub(super) fn is_verifying(&self) -> bool {
+        let status =
+            self.child.as_ref().and_then(|child| child.action()).and_then(|action| action.status.as_ref());
+        self.standing == Standing::Going
+            && status.is_some_and(|status| status.postcondition_deadline.is_some())
+    }
+
     /// Whether a blocked step is tried again: when its time has come, or when its target became free.
     pub(super) fn may_retry(&self, since: Timestamp, until: Option<Timestamp>, now: Timestamp) -> bool {
         self.free || self.retried_at(since, until) <= now

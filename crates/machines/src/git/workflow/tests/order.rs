@@ -153,9 +153,10 @@ fn the_lock_names_its_holder_and_goes_with_the_run() {
     assert_eq!((&gates[1]["gate"], &gates[1]["verdict"]), (&json!("Lock"), &json!("Passed")));
     // Failing is not yet over: a Pod may still act on the target.
     case = finish(case, "w", "FailureTarget");
-    assert_eq!(case.says().0, "Failed");
+    assert_eq!(case.says().0, "Running");
     assert_eq!(case.cluster.world.list(&LEASE, None).len(), 1);
     case = finish(case, "w", "Failed");
+    assert_eq!(case.says().0, "Failed");
     assert!(case.cluster.world.list(&LEASE, None).is_empty());
 }
 

@@ -2,21 +2,11 @@
 
 use super::*;
 
-/// As `pawl rollback` makes it.
-fn roll_back(acts: &mut Acts, name: &str) -> String {
-    let first: pawl_api::remedy::KubernetesExecution = serde_json::from_value(acts.get(name)).unwrap();
-    let manifest = rollback::manifest(&first, Some("ann"), 1, serde_json::Map::new()).unwrap();
-    let back = manifest["metadata"]["name"].as_str().unwrap().to_owned();
-    acts.cluster.put(manifest);
-    acts.settle();
-    back
-}
-
 #[test]
 fn a_rollback_restores_what_was_and_both_know_of_each_other() {
     let mut acts = Acts::new();
     acts.execution("k", json!({})).act();
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     assert_eq!(acts.get(&back)["metadata"]["annotations"]["pawl.dev/rollback-of"], "k");
     assert_eq!(acts.status("k")["rollbackInformation"]["rolledBackBy"], back.as_str());
     acts.act().check(&back, "rollback_ready", "Completed").check("k", "completed", "Completed");
@@ -28,7 +18,7 @@ fn a_rollback_passes_the_same_gates() {
     let mut acts = Acts::new();
     acts.execution("k", json!({})).act();
     acts.rule(|decision| decision.deny = vec!["no changes today".to_owned()]);
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     acts.check(&back, "failed", "policy_denied").check("k", "rollback_ready", "Completed");
     assert_eq!(acts.replicas("web"), 5);
 }
@@ -37,7 +27,7 @@ fn a_rollback_passes_the_same_gates() {
 fn a_rollback_is_refused_with_the_difference_when_the_target_changed_since() {
     let mut acts = Acts::new();
     acts.execution("k", json!({})).act().scale("web", 8);
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     acts.check(&back, "failed", "precondition_failed");
     let message = acts.status(&back)["message"].as_str().unwrap().to_owned();
     assert!(message.contains(r#"left "replicas: 5", and it is "replicas: 8""#), "{message}");
@@ -55,7 +45,7 @@ fn a_failed_postcondition_is_rolled_back_and_the_target_restored() {
         "failed",
         "postcondition_failed",
     );
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     acts.act().check(&back, "rollback_ready", "Completed").check("k", "failed", "postcondition_failed");
     assert_eq!(acts.replicas("web"), 3);
     assert_eq!(acts.status("k")["rollbackInformation"]["rolledBackBy"], back.as_str());
@@ -98,9 +88,9 @@ fn what_was_not_done_or_has_no_undo_cannot_be_taken_back() {
 fn a_rollback_can_itself_be_taken_back() {
     let mut acts = Acts::new();
     acts.execution("k", json!({})).act();
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     acts.act();
-    let forth = roll_back(&mut acts, &back);
+    let forth = acts.roll_back(&back);
     acts.act().check(&forth, "rollback_ready", "Completed");
     assert_eq!(acts.replicas("web"), 5);
 }
@@ -109,7 +99,7 @@ fn a_rollback_can_itself_be_taken_back() {
 fn a_rollback_has_the_time_and_the_tries_of_what_it_takes_back() {
     let mut acts = Acts::new();
     acts.execution("k", json!({"spec": {"timeout": "20m", "lockTimeout": "1h", "maxRetries": 2}})).act();
-    let back = roll_back(&mut acts, "k");
+    let back = acts.roll_back("k");
     let spec = &acts.get(&back)["spec"];
     let told = (&spec["timeout"], &spec["lockTimeout"], &spec["maxRetries"]);
     assert_eq!(told, (&json!("20m"), &json!("1h"), &json!(2)));

@@ -127,6 +127,45 @@ fn without_a_strategy_a_failure_leaves_the_offers_to_people() {
 }
 
 #[test]
+fn with_manual_rollback_a_person_is_told_how_to_take_back_what_was_done() {
+    let mut acts = Acts::new();
+    let steps = [step("a", 5, &[]), failing("b", 6, &["a"])];
+    acts.request(&steps, &json!({"spec": {"rollbackStrategy": "manual"}}));
+    acts.act().act().wait(Duration::from_mins(1)).stands("Failed");
+    assert_eq!(acts.sizes(), [5, 6, 3], "nothing is taken back by itself");
+    let (first, second) = (acts.child(0), acts.child(1));
+    acts.check(&first, "rollback_ready", "Completed");
+    let available = |acts: &Acts| {
+        let conditions = acts.of_request()["conditions"].as_array().unwrap().clone();
+        conditions.into_iter().find(|one| one["type"] == "RollbackAvailable").expect("a condition")
+    };
+    let told = format!("pawl rollback -n n ke/{second}; pawl rollback -n n ke/{first}");
+    assert!(available(&acts)["message"].as_str().unwrap().ends_with(&told), "{:#}", available(&acts));
+    assert!(acts.event("RollbackPrepared") && acts.event("EscalatedToManualReview"));
+    for (child, sizes) in [(second, [5, 2, 3]), (first, [1, 2, 3])] {
+        assert_eq!(available(&acts)["status"], "True");
+        acts.roll_back(&child);
+        acts.act();
+        assert_eq!(acts.sizes(), sizes);
+    }
+    assert_eq!(available(&acts)["status"], "False", "all of it was taken back");
+    acts.stands("Failed");
+}
+
+#[test]
+fn a_request_whose_last_steps_await_their_postconditions_is_verifying() {
+    let mut acts = Acts::new();
+    acts.request(&[failing("a", 5, &[]), step("b", 6, &[])], &json!({})).stands("Executing");
+    acts.act();
+    assert_eq!(acts.jobs().len(), 2);
+    acts.stands("Verifying");
+    acts.scale("a", 999).stands("Completed");
+    let mut acts = Acts::new();
+    acts.request(&[failing("a", 5, &[]), step("b", 6, &["a"])], &json!({})).act().stands("Executing");
+    acts.wait(Duration::from_mins(1)).stands("Failed");
+}
+
+#[test]
 fn a_rollback_that_is_refused_stops_there_and_asks_for_a_person() {
     let mut acts = Acts::new();
     let steps = [step("a", 5, &[]), step("b", 6, &["a"]), failing("c", 7, &["b"])];
