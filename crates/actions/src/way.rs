@@ -151,10 +151,12 @@ impl Door {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": TOKEN_SECONDS}});
         let answer = own.post(&format!("{path}/token"), &request, &attempt).await;
-        let answer = answer.map_err(|failure| match failure.category {
-            Category::NotFound => Failure { category: Category::MissingCredentials, ..failure },
-            _ => failure,
-        })?;
+        let answer = match answer {
+            Err(failure) if failure.category == Category::NotFound => {
+                return Err(Failure { category: Category::MissingCredentials, ..failure });
+            }
+            answer => answer?,
+        };
         let token = answer.pointer("/status/token").and_then(Value::as_str);
         let token = token.ok_or_else(|| Failure::unanswered(&attempt, "the answer has no token"))?;
         match self {

@@ -181,11 +181,11 @@ impl Port {
         let target = Target::deserialize(&found).map_err(|error| invalid(attempt(), &error))?;
         let Some(reference) = target.spec.secret_ref else { return Ok(target.spec.config) };
         let secret = Key { namespace: key.namespace.clone(), name: reference.name.clone() };
-        let data = self.secrets.read(&secret).await.map_err(|failure| match failure.category {
-            Category::NotFound => unusable(&secret, failure),
-            _ => failure,
-        });
-        let data = data?.data;
+        let data = match self.secrets.read(&secret).await {
+            Ok(found) => found.data,
+            Err(failure) if failure.category == Category::NotFound => return Err(unusable(&secret, failure)),
+            Err(failure) => return Err(failure),
+        };
         let field = reference.key.as_deref().unwrap_or(target_kind::DEFAULT_SECRET_KEY);
         let bytes = data.get(field).ok_or_else(|| {
             invalid(attempt(), &format!("the Secret {} has no key {field}", reference.name))

@@ -102,7 +102,8 @@ impl Answers {
     }
 }
 
-fn is_transient(failure: &Failure) -> bool {
+/// Whether the loop retries the reconcile because of this failure.
+pub(crate) fn is_transient(failure: &Failure) -> bool {
     match failure.category {
         Category::Transient | Category::Conflict => true,
         // Nobody knows when credentials return: the controller that needs them decides when to try again.

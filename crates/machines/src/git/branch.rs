@@ -76,7 +76,7 @@ struct Home {
 #[derive(Debug)]
 enum NoHome {
     /// No Repository is named, or the named one is not there.
-    Missing(Option<Reference>),
+    Missing(Option<Box<Reference>>),
     Malformed(String),
 }
 
@@ -431,10 +431,9 @@ fn attempts_key(facts: &Facts<'_>) -> String {
 
 fn home(view: &dyn View, me: &Object) -> Result<Home, NoHome> {
     let owner = me.owners().iter().find(|owner| owner.kind == repository::KIND.kind);
-    let named = owner.map(|owner| Reference {
-        kind: repository::KIND,
-        key: Key::new(me.namespace(), &owner.name),
-        uid: owner.uid.clone(),
+    let named = owner.map(|owner| {
+        let key = Key::new(me.namespace(), &owner.name);
+        Box::new(Reference { kind: repository::KIND, key, uid: owner.uid.clone() })
     });
     let Some(object) = account::repository_of(view, me) else { return Err(NoHome::Missing(named)) };
     match object.parse::<Repository>() {

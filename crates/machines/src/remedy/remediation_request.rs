@@ -142,7 +142,7 @@ impl RemediationRequests {
         let steps = Steps::observe(view, &self.system_namespace, me, request, target.as_ref().ok());
         Facts {
             rollbacks: rollback::observe(view, me, request, &steps),
-            offers: rollback::offers(request, &steps),
+            offers: rollback::offers(view, me, request, &steps),
             steps,
             duplicate_of: if over { None } else { duplicate_of(view, me, request) },
             refused: cx.refusals.first().map(|one| one.failure.to_string()),

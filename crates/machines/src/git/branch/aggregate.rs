@@ -40,7 +40,7 @@ const MAX_NAMED: usize = 10;
 /// What a result's message may hold.
 const MAX_RESULT_CHARS: usize = 4096;
 
-/// How long until a check that could not be reported for want of credentials is reported again.
+/// How long until a check that could not be reported is reported again.
 const UNTOLD_RETRY: Duration = Duration::from_mins(5);
 
 /// In front of what could not be told and never will be.
@@ -194,12 +194,12 @@ pub(super) fn report(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Pl
                     check.check_run_id = id;
                     check.reported = format!("{state}<{own}");
                 }
-                // No watch tells when credentials return. Other failures are retried by the loop.
-                Said::Unheard(failure) if failure.category == Category::MissingCredentials => {
+                // Transient failures are retried by the loop; no watch tells when credentials or access return.
+                Said::Unheard(failure) if external::is_transient(&failure) => {}
+                Said::Unheard(_) => {
                     let at = known.facts.cx.now.checked_add(UNTOLD_RETRY).unwrap_or(jiff::Timestamp::MAX);
                     plan.wake = plan.wake.earliest(Wake::At(at));
                 }
-                Said::Unheard(_) => {}
                 Said::GivenUp(why) => {
                     check.reported = format!("{GIVEN_UP}{state}<{own}");
                     let message = format!("the check of {} cannot be told {state}: {why}", check.sha);

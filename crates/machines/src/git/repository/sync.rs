@@ -175,7 +175,8 @@ fn trunk(facts: &Facts<'_>, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<
             trunk.commits = head_only();
             trunk.cursor_lost = Some(lost(format!("{relation:?}").to_ascii_lowercase()));
         }
-        Err(failure) if is_lost(&failure) => {
+        // GitHub says 404 or 422 of a commit that it does not know.
+        Err(failure) if failure.category == Category::NotFound => {
             trunk.commits = head_only();
             trunk.cursor_lost = Some(lost(failure.reason));
         }
@@ -183,15 +184,6 @@ fn trunk(facts: &Facts<'_>, account: &Arc<Account>, refs: &Refs, asks: &mut Vec<
     }
     asks.push(call);
     trunk
-}
-
-/// GitHub says 404 or 422 of a commit that it does not know.
-fn is_lost(failure: &Failure) -> bool {
-    match failure.category {
-        Category::NotFound => true,
-        Category::Permanent => matches!(failure.reason.as_str(), "HTTP404" | "HTTP422"),
-        Category::Transient | Category::Conflict | Category::MissingCredentials => false,
-    }
 }
 
 /// A commit of the default branch whose Branch is gone can be run again, and nothing else that a delivery may name.

@@ -178,7 +178,7 @@ fn lost(spoil: fn()) {
 fn a_cursor_lost_with_404_or_422_or_left_behind_means_the_head_only() {
     lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::NotFound, "HTTP404")))));
     hub::with(|hub| hub.failing.clear());
-    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::Permanent, "HTTP422")))));
+    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::NotFound, "HTTP422")))));
     hub::with(|hub| hub.failing.clear());
     lost(|| {
         hub::with(|hub| {

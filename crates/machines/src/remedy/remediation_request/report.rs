@@ -304,7 +304,6 @@ impl<'a> Report<'a> {
             self.status.requires_manual_review = true;
         }
         plan.notes.extend(self.offers_rollback());
-        self.status.requires_manual_review |= !self.facts.offers.is_empty();
         plan = plan.note(Note::warning(Reason::RemediationFailed, message.clone()));
         if self.status.requires_manual_review {
             plan = plan.note(Note::warning(Reason::EscalatedToManualReview, message.clone()));
@@ -323,6 +322,7 @@ impl<'a> Report<'a> {
         let namespace = self.facts.cx.object.namespace().unwrap_or_default();
         let commands: Vec<String> =
             self.facts.offers.iter().map(|name| format!("pawl rollback -n {namespace} ke/{name}")).collect();
+        self.status.requires_manual_review |= !commands.is_empty();
         let message = format!("a person takes back what was done, the newest first: {}", commands.join("; "));
         let new = match (commands.is_empty(), said) {
             (true, false) => return None,

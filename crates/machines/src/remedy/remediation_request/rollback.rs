@@ -119,12 +119,26 @@ pub(super) fn observe(
     rollbacks.filter(|rollback| rollback.is_begun() || is_offered(&rollback.of)).collect()
 }
 
-/// The executions that a person may take back, the newest first.
-pub(super) fn offers(request: &RemediationRequest, steps: &Steps) -> Vec<String> {
+/// The executions that a person may take back, the newest first. One that is being taken back, or was, is not offered; one
+/// whose rollback failed is.
+pub(super) fn offers(
+    view: &dyn View,
+    me: &Object,
+    request: &RemediationRequest,
+    steps: &Steps,
+) -> Vec<String> {
     if request.spec.rollback_strategy != RollbackStrategy::Manual || request.spec.dry_run {
         return Vec::new();
     }
-    let offered = begun(request, steps).into_iter().filter(|(_, action)| is_offered(action));
+    let is_taken = |action: &KubernetesExecution| {
+        let information = action.status.as_ref().and_then(|status| status.rollback_information.as_ref());
+        let by = information.and_then(|information| information.rolled_back_by.as_deref());
+        let found = by.and_then(|name| view.get(&kubernetes_execution::KIND, &beside(me, name)));
+        let phase = found.and_then(|one| one.parse::<KubernetesExecution>().ok()?.status.as_ref()?.phase);
+        by.is_some() && phase != Some(KubernetesExecutionPhase::Failed)
+    };
+    let offered =
+        begun(request, steps).into_iter().filter(|(_, action)| is_offered(action) && !is_taken(action));
     offered.filter_map(|(_, action)| action.metadata.name.clone()).collect()
 }
 
