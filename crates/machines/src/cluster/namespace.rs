@@ -260,12 +260,12 @@ metadata: {name: elsewhere, namespace: other}
     #[test]
     fn finalizers_of_others_stay() {
         let yaml = SPACE
-            .replace("[kubernetes]", "[kubernetes, theirs]")
+            .replace("[kubernetes]", "[kubernetes, example.com/theirs]")
             .replace("finalizers: [example.com/hold]", "");
         let mut cluster = Cluster::of(&[NAMESPACE, CONFIG_MAP, NODE], &yaml);
         cluster.delete(&NAMESPACE, &Key::new(None, "n"), "Background");
         cluster.settle(&[AnyMachine::new(Namespaces)]);
         let left = cluster.get(&NAMESPACE, &Key::new(None, "n")).unwrap();
-        assert_eq!(left["spec"]["finalizers"], json!(["theirs"]));
+        assert_eq!(left["spec"]["finalizers"], json!(["example.com/theirs"]));
     }
 }
