@@ -357,7 +357,6 @@ mod tests {
     fn suspended_or_unreadable_nothing_starts_and_it_is_said() {
         for (spec, said) in [
             ("schedule: '* * * * *'; suspend: true", None),
-            ("schedule: 'now and then'", Some("UnparseableSchedule")),
             ("schedule: '* * * * *'; timeZone: Mars/Olympus", Some("UnknownTimeZone")),
         ] {
             let mut cluster = cluster(spec);
@@ -365,6 +364,12 @@ mod tests {
             let reasons: Vec<&str> = cluster.events.iter().map(|(_, reason, _)| reason.as_str()).collect();
             assert_eq!(reasons.first().copied(), said, "{spec}");
         }
+        let mut cluster = cluster("schedule: '* * * * *'");
+        let mut unreadable = cluster.get(&CRON_JOB, &Key::new(Some("n"), "tidy")).unwrap();
+        unreadable["spec"]["schedule"] = json!("now and then");
+        cluster.cache_only(unreadable);
+        assert_eq!(step(&mut cluster, 3 * MINUTE), Vec::<String>::new());
+        assert_eq!(cluster.events[0].1, "UnparseableSchedule");
     }
 
     #[test]

@@ -138,12 +138,12 @@ mod tests {
             let is = if number < ready { "True" } else { "False" };
             cluster.put(
                 json!({"kind": "Pod", "metadata": {"name": format!("p{number}"), "labels": {"app": "web"}},
-                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": is}]}}),
+                "spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": is}]}}),
             );
         }
         cluster.put(
             json!({"kind": "Pod", "metadata": {"name": "other", "labels": {"app": "web", "gone": "yes"}},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+            "spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
         );
         cluster.settle(&[AnyMachine::new(DisruptionBudgets)]);
         cluster.get(&POD_DISRUPTION_BUDGET, &Key::new(Some("n"), "b")).unwrap()["status"].clone()

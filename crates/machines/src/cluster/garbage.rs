@@ -346,7 +346,8 @@ mod tests {
     #[test]
     fn a_namesake_that_came_later_is_not_the_owner() {
         let mut cluster = cluster(&family("a b<a"));
-        cluster.edit(&CONFIG_MAP, &Key::new(Some("n"), "a"), &json!({"metadata": {"uid": "another"}}));
+        cluster.remove(&CONFIG_MAP, &Key::new(Some("n"), "a"));
+        cluster.put(json!({"kind": "ConfigMap", "metadata": {"name": "a", "uid": "another"}}));
         cluster.settle(&[AnyMachine::new(Garbage)]);
         assert_eq!(left(&cluster), "a");
     }

@@ -33,8 +33,7 @@ pub struct Namespaces;
 
 /// Whether a namespace says that units in another may act in it.
 pub fn lets_in(namespace: Option<&Object>, home: &str) -> bool {
-    let says = namespace.and_then(|namespace| namespace.label(ALLOW_FROM));
-    says.is_some_and(|says| says.split(',').any(|one| one == "*" || one == home))
+    namespace.and_then(|namespace| namespace.label(ALLOW_FROM)) == Some(home)
 }
 
 /// Whether a label says yes.
@@ -242,12 +241,12 @@ metadata: {name: elsewhere, namespace: other}
     #[test]
     fn finalizers_of_others_stay() {
         let yaml = SPACE
-            .replace("[kubernetes]", "[kubernetes, theirs]")
+            .replace("[kubernetes]", "[kubernetes, example.com/theirs]")
             .replace("finalizers: [example.com/hold]", "");
         let mut cluster = Cluster::of(&[NAMESPACE, CONFIG_MAP, NODE], &yaml);
         cluster.delete(&NAMESPACE, &Key::new(None, "n"), "Background");
         cluster.settle(&[AnyMachine::new(Namespaces)]);
         let left = cluster.get(&NAMESPACE, &Key::new(None, "n")).unwrap();
-        assert_eq!(left["spec"]["finalizers"], json!(["theirs"]));
+        assert_eq!(left["spec"]["finalizers"], json!(["example.com/theirs"]));
     }
 }

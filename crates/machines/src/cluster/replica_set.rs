@@ -181,9 +181,9 @@ mod tests {
 
     fn run(cluster: &mut Cluster, name: &str, ready: bool) {
         let ready = if ready { "True" } else { "False" };
-        let status = json!({"status": {"phase": "Running", "conditions": [
-            {"type": "Ready", "status": ready, "lastTransitionTime": cluster.now}]}});
-        cluster.edit(&POD, &Key::new(Some("n"), name), &status);
+        let status = json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": ready, "lastTransitionTime": cluster.now}]});
+        cluster.node_runs(&Key::new(Some("n"), name), &status);
     }
 
     fn status(cluster: &Cluster) -> Value {

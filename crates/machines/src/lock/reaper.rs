@@ -186,12 +186,14 @@ spec: {{holderIdentity: w}}
         )
     }
 
-    const WORKFLOW: &str = "\nkind: Workflow\nmetadata: {name: w}\n---";
+    const WORKFLOW: &str =
+        "\nkind: Workflow\nmetadata: {name: w}\nspec: {owner: acme, repository: infra, branch: b,
+  sha: '0000000000000000000000000000000000000000', template: plan, path: p}\n---";
 
     fn job(status: &str) -> String {
         format!(
             "\nkind: Job\nmetadata: {{name: w, ownerReferences: [{{apiVersion: terrakojo.io/v1alpha1, kind: Workflow, name: w,
-  uid: workflow-w, controller: true}}]}}\nspec: {{template: {{}}}}\nstatus: {status}\n---"
+  uid: workflow-w, controller: true}}]}}\nspec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: i}}]}}}}}}\nstatus: {status}\n---"
         )
     }
 

@@ -181,7 +181,13 @@ mod tests {
         let uid = format!("{}-k", owner.to_lowercase());
         json!({"kind": kind, "metadata": {"name": name, "namespace": EXECUTOR, "annotations": annotations,
             "labels": {"pawl.dev/owner-kind": names::label_value(owner), "pawl.dev/owner-uid": uid}},
-            "spec": {"suspend": held, "template": {}}})
+            "spec": {"suspend": held, "template": {"spec":
+                {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
+    }
+
+    fn execution() -> Value {
+        json!({"kind": "KubernetesExecution", "metadata": {"name": "k"}, "spec": {"action": "scale_deployment",
+            "parameters": {"scaleDeployment": {"deployment": "web", "namespace": "n", "replicas": 5}}}})
     }
 
     fn over(mut job: Value) -> Value {
@@ -225,8 +231,8 @@ mod tests {
     #[test]
     fn while_the_execution_is_there_everything_stays() {
         let action = "KubernetesExecution";
-        let execution = json!({"kind": action, "metadata": {"name": "k", "namespace": "n"}});
-        let objects = [execution, made("Job", action, "job", true), made("Secret", action, "job-in", false)];
+        let objects =
+            [execution(), made("Job", action, "job", true), made("Secret", action, "job-in", false)];
         assert_eq!(left(&objects).1, ["job", "job-in"]);
     }
 
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn nobody_looks_where_the_execution_is_there_and_its_end_is_enough_to_look() {
         let mut cluster = Cluster::of(&[JOB, kubernetes_execution::KIND], "");
-        cluster.put(json!({"kind": "KubernetesExecution", "metadata": {"name": "k", "namespace": "n"}}));
+        cluster.put(execution());
         cluster.put(made("Job", "KubernetesExecution", "job", true));
         let key = Key::new(Some("n"), "k");
         let execution = cluster.world.get(&kubernetes_execution::KIND, &key).unwrap();

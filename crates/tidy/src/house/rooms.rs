@@ -36,7 +36,7 @@ const PRODUCT: &[&str] = &[
 
 const ROOMS: &[Room] = &[
     room("api", &[], &[]),
-    room("machines", &["api"], &[]),
+    room("machines", &["api"], &["apiserver"]),
     room("engine", &["api", "machines"], &["apiserver"]),
     room("integrations", &["api", "machines", "engine"], &["apiserver"]),
     room("ledger", &["api", "machines", "engine"], &["apiserver"]),
@@ -190,10 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_s_tests_may_run_on_the_api_server() {
-        let mut engine = package("engine", &["pawl-apiserver"]);
-        engine.dependencies[0].for_what = Use::Dev;
-        assert_clean(&forbidden_edges(&[engine, package("apiserver", &[])]));
+    fn tests_of_machines_and_engine_may_run_on_the_api_server_and_nothing_else_of_them_may() {
+        for room in ["machines", "engine"] {
+            let mut on_it = package(room, &["pawl-apiserver"]);
+            let packages = [on_it.clone(), package("apiserver", &[])];
+            assert_found(&forbidden_edges(&packages), &[&format!("crates/{room}/Cargo.toml")]);
+            on_it.dependencies[0].for_what = Use::Dev;
+            assert_clean(&forbidden_edges(&[on_it, package("apiserver", &[])]));
+        }
     }
 
     #[test]

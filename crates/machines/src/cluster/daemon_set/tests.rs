@@ -38,14 +38,14 @@ fn settle(cluster: &mut Cluster) {
 fn node_moves(cluster: &mut Cluster) -> bool {
     let pods = cluster.world.list(&POD, None);
     let moving: Vec<_> =
-        pods.iter().filter(|pod| pod.is_deleting() || pod.status() == &Value::Null).collect();
+        pods.iter().filter(|pod| pod.is_deleting() || pod.status()["phase"] == "Pending").collect();
     for pod in &moving {
-        let move_ = if pod.is_deleting() {
-            json!({"metadata": {"deletionGracePeriodSeconds": 0}})
+        if pod.is_deleting() {
+            cluster.node_ends(&pod.key());
         } else {
-            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
-        };
-        cluster.edit(&POD, &pod.key(), &move_);
+            let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+            cluster.node_runs(&pod.key(), &ready);
+        }
     }
     !moving.is_empty()
 }

@@ -29,7 +29,7 @@ fn settle(cluster: &mut Cluster) {
 fn pods(cluster: &Cluster) -> Vec<String> {
     let shown = cluster.world.list(&POD, None).into_iter().map(|pod| {
         let image = pod.raw().pointer("/spec/containers/0/image").unwrap().as_str().unwrap().to_owned();
-        let mark = match (pod.is_deleting(), pod.status() == &Value::Null) {
+        let mark = match (pod.is_deleting(), pod.status()["phase"] == "Pending") {
             (true, _) => "x",
             (false, true) => "-",
             (false, false) => "",
@@ -43,15 +43,15 @@ fn pods(cluster: &Cluster) -> Vec<String> {
 fn node_moves(cluster: &mut Cluster) -> bool {
     let pods = cluster.world.list(&POD, None);
     let moving: Vec<_> =
-        pods.iter().filter(|pod| pod.is_deleting() || pod.status() == &Value::Null).collect();
+        pods.iter().filter(|pod| pod.is_deleting() || pod.status()["phase"] == "Pending").collect();
     assert!(moving.len() <= 1, "{moving:?}");
     let Some(pod) = moving.first() else { return false };
-    let move_ = if pod.is_deleting() {
-        json!({"metadata": {"deletionGracePeriodSeconds": 0}})
+    if pod.is_deleting() {
+        cluster.node_ends(&pod.key());
     } else {
-        json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
-    };
-    cluster.edit(&POD, &pod.key(), &move_);
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        cluster.node_runs(&pod.key(), &ready);
+    }
     settle(cluster);
     true
 }

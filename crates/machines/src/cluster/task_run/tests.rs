@@ -112,7 +112,10 @@ taskSpec:
         json!([{"name": "SHARED", "value": "s"}, {"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
     assert_eq!((&containers[0]["env"], &containers[0]["image"]), (&env, &json!("base")));
     assert_eq!(containers[2]["args"], json!(["a\"$$(HOME)", "/tekton/results/out"]));
-    assert_eq!(containers[2]["resources"], json!({"limits": {"memory": "1Mi"}}));
+    assert_eq!(
+        containers[2]["resources"],
+        json!({"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
+    );
     let at_workspace = containers[1]["volumeMounts"].as_array().unwrap().iter();
     let at_workspace: Vec<&Value> = at_workspace.filter(|mount| mount["mountPath"] == "/workspace").collect();
     assert_eq!(at_workspace, [&json!({"name": "v", "mountPath": "/workspace"})], "the step's own mount wins");

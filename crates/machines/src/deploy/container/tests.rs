@@ -120,13 +120,14 @@ fn a_failure_says_how_the_image_ended_and_retries_are_other_jobs() {
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": first, "uid": jobs(&case)[0].uid(),
         "controller": true}]);
     case.cluster.put(json!({"kind": "Pod", "metadata": {"name": "p", "ownerReferences": owner},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
         "status": {"containerStatuses": [{"name": "main", "image": "x", "imageID": "x", "ready": false,
             "restartCount": 0, "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}]}}));
     let job = job_id(&case);
     ends(&mut case, "Failed", &[(out::JOB, &job), (out::STATE, "kept")]);
     let message = status(&case)["lastError"]["message"].as_str().unwrap().to_owned();
     assert_eq!(message, "the image exited with 3 (Error); see the log of Pod p");
-    case.cluster.world.remove(&POD, &key("p"));
+    case.cluster.remove(&POD, &key("p"));
     case.wait(std::time::Duration::from_secs(5));
     assert_eq!(jobs(&case).len(), 1);
     assert_ne!(jobs(&case)[0].name(), first);

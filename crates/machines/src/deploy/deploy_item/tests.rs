@@ -214,8 +214,7 @@ fn an_item_that_is_gone_holds_nothing() {
     case.machines.push(crate::machine::AnyMachine::new(crate::lock::reaper::Reaper));
     case.cluster.put(hanging("i", "prod/deployment/web"));
     case.settle();
-    let away = json!({"metadata": {"finalizers": null, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    case.cluster.edit(&KIND, &key("i"), &away);
+    case.cluster.remove(&KIND, &key("i"));
     case.settle();
     assert_eq!(leases(&case), [""; 0]);
 }

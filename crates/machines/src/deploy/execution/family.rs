@@ -268,7 +268,7 @@ mod tests {
                         cluster.world.remove(&deploy_item::KIND, &Key::new(Some("n"), &name));
                     }
                     5 => cluster.put(item(at, false, &status)),
-                    6 => cluster.put(malformed(item(at, true, &status))),
+                    6 => cluster.cache_only(malformed(item(at, true, &status))),
                     _ => cluster.put(item(at, true, &status)),
                 }
                 cluster.put(execution(job, length));

@@ -504,7 +504,8 @@ fn i5_items_whose_execution_is_gone_take_themselves_down() {
 #[test]
 fn a_child_of_an_installation_waits_for_the_job_that_its_parent_hands_it() {
     let mut case = Case::empty();
-    case.cluster.put(json!({"kind": "Installation", "metadata": {"name": "e"}, "spec": {}}));
+    case.cluster.put(json!({"kind": "Installation", "metadata": {"name": "e"},
+        "spec": {"blueprint": {"inline": {"filesystem": {"blueprint.yaml": "{}"}}}}}));
     case.cluster.put(json!({"kind": "Execution", "metadata": {"name": "e", "ownerReferences": [
         {"apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Installation", "name": "e",
             "uid": "installation-e", "controller": true}]}, "spec": {"deployItems": []}}));

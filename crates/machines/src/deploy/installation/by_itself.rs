@@ -26,8 +26,9 @@ pub(super) fn next(facts: &Facts<'_>, status: &InstallationStatus) -> Option<(Ti
         }
         InstallationPhase::Failed | InstallationPhase::DeleteFailed => {
             let wanted = failed_reconcile.as_ref()?;
-            // Another spec is another failure.
-            let changed = facts.cx.object.meta().generation != status.observed_generation;
+            // Another spec is another failure. A deletion moves the generation too, and changes no spec.
+            let changed = !facts.cx.object.is_deleting()
+                && facts.cx.object.meta().generation != status.observed_generation;
             let tried = status.automatic_retries.filter(|_| !changed).unwrap_or_default();
             if wanted.number_of_reconciles.is_some_and(|limit| tried >= limit) {
                 return None;

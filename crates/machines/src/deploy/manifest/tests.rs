@@ -126,7 +126,8 @@ fn policies_say_what_may_be_done_with_an_object() {
 #[test]
 fn an_item_is_deployed_when_its_workloads_are_ready() {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"replicas": 2}});
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let mut case = item(manifests(vec![("manage", deployment)]));
     assert_eq!(run(&mut case)["phase"], "Progressing");
     let ready = json!({"status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2}});
@@ -251,7 +252,8 @@ fn definitions_come_first_then_what_has_no_namespace_then_the_rest() {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "role"}});
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
-            "names": {"kind": "Widget", "plural": "widgets"}}});
+            "names": {"kind": "Widget", "plural": "widgets"}, "versions": [{"name": "v1", "served": true,
+                "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
     let mut case = Case::empty();
     case.cluster.put(json!({"kind": "Namespace", "metadata": {"name": "pawl-system"}}));
     let list = vec![("manage", config_map("map", "1")), ("manage", role), ("manage", crd)];
@@ -309,10 +311,10 @@ fn a_check_selects_by_labels_among_what_the_item_deployed() {
 fn an_export_may_lead_over_an_object_that_names_another() {
     let mut config = manifests(vec![(
         "manage",
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "ref": {"name": "s"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}}),
     )]);
-    config["exports"] = json!({"exports": [{"key": "password", "jsonPath": ".ref",
-        "fromResource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"},
+    config["exports"] = json!({"exports": [{"key": "password", "jsonPath": ".metadata",
+        "fromResource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "s"},
         "fromObjectRef": {"apiVersion": "v1", "kind": "Secret", "jsonPath": ".data.p"}}]});
     let mut case = item(config);
     assert_eq!(run(&mut case)["phase"], "Progressing");
@@ -340,7 +342,8 @@ fn whose_power_nothing_is_exported_from_a_namespace_that_does_not_allow_it() {
 fn the_objects_that_an_item_applies_are_locked() {
     use crate::view::View as _;
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"replicas": 2}});
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let mut case = item(manifests(vec![("manage", deployment)]));
     run(&mut case);
     let held: Vec<String> = case

@@ -174,7 +174,8 @@ mod tests {
         let again = workflow("y", &again);
         assert!(heard(&phase("Failed"), &[branch(SHA), running.clone(), again]), "another is wanted again");
         let template = json!({"kind": "WorkflowTemplate", "metadata": {"name": "t", "namespace": "n"},
-            "spec": {"displayName": "T", "match": {"paths": ["**"]}, "backfill": true, "job": {}}});
+            "spec": {"displayName": "T", "match": {"paths": ["**"]}, "backfill": true,
+                "job": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}});
         assert!(heard(&phase("Failed"), &[branch(SHA), running, template]), "an edit may want it again");
     }
 

@@ -60,7 +60,7 @@ kind: Job
 metadata:
   name: w
   ownerReferences: [{{apiVersion: terrakojo.io/v1alpha1, kind: Workflow, name: w, uid: {owner}, controller: true, blockOwnerDeletion: true}}]
-spec: {{backoffLimit: 2, completions: 1, parallelism: 1, template: {{spec: {{containers: [{{name: main}}]}}}}}}
+spec: {{backoffLimit: 2, completions: 1, parallelism: 1, template: {{spec: {{restartPolicy: Never, containers: [{{name: main, image: i}}]}}}}}}
 status: {status}
 ---"
     )
@@ -279,7 +279,11 @@ fn power_over_the_node_needs_a_label_on_the_namespace() {
 #[test]
 fn a_template_whose_job_is_none_fails_the_run_and_says_why() {
     let bad = TEMPLATE.replace("containers: [{name: main, image: i}]", "containers: []");
-    let case = check(&[BRANCH, &bad, WORKFLOW], ("Failed", "TemplateInvalid"));
+    let mut case = Case::new(&[BRANCH, WORKFLOW]);
+    case.cluster.relax(&workflow_template::KIND);
+    case.cluster.put(serde_saphyr::from_str(bad.trim_end_matches("---")).unwrap());
+    let case = case.settle();
+    assert_eq!(case.says(), ("Failed".into(), "TemplateInvalid".into()));
     assert!(case.message().contains("containers"), "{}", case.message());
 }
 
@@ -290,6 +294,7 @@ kind: Pod
 metadata:
   name: p
   ownerReferences: [{apiVersion: batch/v1, kind: Job, name: w, uid: job-w, controller: true}]
+spec: {containers: [{name: main, image: i}]}
 status: {phase: Pending, containerStatuses: [{name: main, image: i, imageID: '', ready: false, restartCount: 0,
   state: {waiting: {reason: ImagePullBackOff, message: no such image}}}]}
 ---";
@@ -358,7 +363,7 @@ fn a_job_that_fails_once_and_then_succeeds_is_a_success() {
         case.cluster.settle(&machines);
         assert_eq!(case.says().0, "Running");
         let pods = case.cluster.world.list(&POD, None);
-        let pod = pods.iter().find(|pod| pod.status().is_null()).unwrap().key();
+        let pod = pods.iter().find(|pod| pod.status()["phase"] == "Pending").unwrap().key();
         case.cluster.edit(&POD, &pod, &json!({"status": {"phase": outcome}}));
         case.cluster.settle(&machines);
         case.cluster.advance(Duration::from_mins(1));

@@ -276,7 +276,8 @@ mod tests {
                 "path": "p"},
             "status": {"phase": "Pending", "reason": reason, "jobRef": {"name": "w", "uid": "job"}}}));
         let mut manifest = json!({"kind": "Job", "metadata": {"name": "w", "uid": "job", "ownerReferences": [owner]},
-            "spec": {"suspend": false, "template": {}}});
+            "spec": {"suspend": false, "template": {"spec":
+                {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}}}});
         crate::testing::merge(&mut manifest, job);
         cluster.put(manifest);
         let job = cluster.world.get(&JOB, &Key::new(Some("n"), "w")).unwrap();
@@ -300,7 +301,7 @@ mod tests {
         ] {
             assert!(heard(&json!({"status": status}), "JobCreated"), "{status}");
         }
-        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/f"]}});
         assert!(heard(&deleted, "JobCreated"), "it goes");
     }
 }

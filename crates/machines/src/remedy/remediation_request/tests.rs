@@ -276,6 +276,7 @@ fn of_two_requests_in_one_second_the_one_that_has_begun_goes_on() {
 #[track_caller]
 fn unfit(steps: &[Value], patch: Value, reason: &str, says: &str) {
     let mut lab = Lab::new();
+    lab.cluster.relax(&remediation_request::KIND);
     lab.request("r", steps, patch).stands("r", "Failed");
     let status = lab.of_request("r");
     assert_eq!(status["reason"], json!(reason), "{status:#}");

@@ -196,7 +196,7 @@ fn i6_a_failure_shows_the_containers_and_the_masked_end_of_the_log() {
     let uid = case.job().unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
     let pod = format!(
         "{{kind: Pod, metadata: {{name: p, ownerReferences: [{{apiVersion: batch/v1, kind: Job, name: w, uid: {uid}, controller: true}}]}},
-  status: {{phase: Failed, containerStatuses: [{{name: main, image: i, imageID: '', ready: false, restartCount: 0,
+  spec: {{containers: [{{name: main, image: i}}]}}, status: {{phase: Failed, containerStatuses: [{{name: main, image: i, imageID: '', ready: false, restartCount: 0,
     state: {{terminated: {{exitCode: 3, startedAt: '2026-01-01T00:00:01Z', finishedAt: '2026-01-01T00:00:03Z'}}}}}}]}}}}"
     );
     case.cluster.put(serde_saphyr::from_str(&pod).unwrap());

@@ -124,12 +124,12 @@ fn a_job_that_a_person_suspends_stays_suspended() {
 
 #[test]
 fn i2_a_job_that_was_made_too_late_is_removed_and_never_runs() {
-    let held =
-        job("workflow-w", "{}").replace("name: w\n", "name: w\n  annotations: {pawl.dev/held: 'false'}\n");
+    let held = job("workflow-w", "{}")
+        .replace("name: w\n", "name: w\n  uid: late\n  annotations: {pawl.dev/held: 'false'}\n")
+        .replace("spec: {", "spec: {suspend: true, ");
     let started = WORKFLOW.replace("---", "status: {phase: Running, jobRef: {name: w, uid: first}}\n---");
     for (workflow, expect) in [(FINISHED, "Succeeded"), (started.as_str(), "Failed")] {
         let mut case = Case::new(&[BRANCH, TEMPLATE, workflow, &held]);
-        case.cluster.edit(&JOB, &key(), &json!({"metadata": {"uid": "late"}, "spec": {"suspend": true}}));
         let machines = [AnyMachine::new(Garbage), case.machine.clone()];
         case.cluster.settle(&machines);
         assert!(case.job().is_none());
@@ -196,7 +196,8 @@ fn of_two_that_made_their_jobs_at_the_same_time_one_runs_and_the_other_follows()
     let case = case.settle();
     let running = |case: &Case| {
         let jobs = case.cluster.world.list(&JOB, None);
-        let going = jobs.iter().filter(|job| job.raw()["spec"]["suspend"] == false && job.status().is_null());
+        let going =
+            jobs.iter().filter(|job| job.raw()["spec"]["suspend"] == false && *job.status() == json!({}));
         going.map(|job| job.name().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(running(&case), ["w"]);

@@ -118,7 +118,8 @@ fn i8_waiting_ends_at_the_smallest_of_policys_the_requests_and_one_hour() {
     assert_eq!(acts.status("k")["approvalDeadline"], "2026-01-01T00:20:00Z");
     acts.cluster.put(json!({"kind": "RemediationRequest", "metadata": {"name": "r", "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["somebody.else/x"]}, "spec": {"targetResource": {"kind": "Deployment", "name": "web", "namespace": "n"},
-        "plan": {"steps": []}, "timeouts": {"approval": "5m"}}}));
+        "plan": {"steps": [{"name": "a", "workflow": {"workflowRef":
+            {"workflowId": "mend", "containerImage": "i"}}}]}, "timeouts": {"approval": "5m"}}}));
     acts.execution("l", json!({"spec": {"remediationRequestRef": {"name": "r"}}}));
     assert_eq!(acts.status("l")["approvalDeadline"], "2026-01-01T00:05:00Z");
 }
@@ -191,6 +192,7 @@ fn a_policy_that_denies_meanwhile_ends_the_waiting_and_one_that_asks_no_more_let
 #[test]
 fn a_spec_that_changed_after_it_was_validated_fails() {
     let mut acts = waiting(1, &[]);
+    acts.cluster.relax(&KIND);
     let more = json!({"spec": {"parameters": {"scaleDeployment": {"replicas": 50}}}});
     acts.cluster.edit(&KIND, &key("k"), &more);
     acts.settle().check("k", "failed", "spec_changed");
@@ -215,7 +217,7 @@ fn approval_received_is_an_anonymous_approval_and_refused_where_policy_asks_who(
 fn where_nothing_checks_who_approves_approvals_do_not_count_and_a_condition_says_so() {
     for kind in [POLICY, BINDING] {
         let mut acts = waiting(1, &[]);
-        acts.cluster.delete(&kind, &Key::new(None, "pawl-approver"), "Background");
+        acts.cluster.world.remove(&kind, &Key::new(None, "pawl-approver"));
         acts.approve("k", "bob", &[]);
         does_not_count(&mut acts, "nothing checks who approves");
         let told = acts.status("k")["conditions"].to_string();
@@ -227,7 +229,7 @@ fn where_nothing_checks_who_approves_approvals_do_not_count_and_a_condition_says
                 .is_none()
                 && manifest["kind"] == *kind.kind
             {
-                acts.cluster.put(manifest);
+                acts.cluster.cache_only(manifest);
             }
         }
         acts.settle().check("k", "executing", "JobCreated");

@@ -44,16 +44,13 @@ fn deletion_while_executing_stops_the_job_waits_for_it_and_says_what_may_have_ha
     acts.execution("k", json!({}));
     let job = acts.going().remove(0);
     let pod = acts.cluster.world.list(&POD, Some(EXECUTOR)).remove(0).key();
-    acts.cluster.edit(&POD, &pod, &json!({"status": {"phase": "Running"}}));
+    acts.cluster.node_runs(&pod, &json!({"phase": "Running"}));
     acts.cluster.delete(&KIND, &key("k"), "Background");
     acts.settle().check("k", "failed", "cancelled");
     assert!(acts.status("k")["message"].as_str().unwrap().contains("may have been applied"));
     assert_eq!(acts.holders(), ["k"]);
-    acts.cluster.edit(
-        &POD,
-        &pod,
-        &json!({"status": {"phase": "Failed"}, "metadata": {"deletionGracePeriodSeconds": 0}}),
-    );
+    acts.cluster.node_runs(&pod, &json!({"phase": "Failed"}));
+    acts.cluster.node_ends(&pod);
     acts.settle();
     assert!(acts.cluster.get(&JOB, &job).is_none());
     assert!(acts.cluster.get(&KIND, &key("k")).is_none());
@@ -104,7 +101,8 @@ fn a_job_that_a_process_makes_after_all_is_over_is_taken_away_and_never_runs() {
     acts.settle();
     acts.cluster.put(json!({"kind": "Job", "metadata": {"name": "late", "namespace": EXECUTOR,
         "labels": {"pawl.dev/owner-uid": "kubernetesexecution-k"}, "annotations": {"pawl.dev/held": "false"}},
-        "spec": {"suspend": true, "template": {}}}));
+        "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i"}]}}}}));
     acts.settle();
     assert!(acts.jobs().is_empty());
 }

@@ -1,5 +1,8 @@
 //! How an action is carried out: under the lock, with its undo stored before, once.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 use crate::lock::LEASE;
 
@@ -346,7 +349,7 @@ fn i8_an_attempt_that_takes_too_long_is_stopped_and_keeps_its_lock_until_it_has_
     acts.machines.retain(|machine| machine.name() != "job");
     let job = acts.jobs().remove(0);
     let pods = acts.cluster.world.owned(&POD, job["metadata"]["uid"].as_str().unwrap());
-    acts.cluster.edit(&POD, &pods[0].key(), &json!({"status": {"phase": "Running"}}));
+    acts.cluster.node_runs(&pods[0].key(), &json!({"phase": "Running"}));
     acts.wait(Duration::from_mins(2)).check("k", "executing", "JobCreated");
     acts.wait(Duration::from_mins(1)).check("k", "failed", "execution_timeout");
     assert!(acts.status("k")["message"].as_str().unwrap().contains("may have been applied"));
@@ -411,7 +414,8 @@ fn a_foreign_job_of_its_name_is_an_ownership_mismatch_and_stays() {
     let mut acts = Acts::new();
     let name = kubernetes_execution::job_name("kubernetesexecution-k", 0);
     acts.cluster.put(json!({"kind": "Job", "metadata": {"name": name, "namespace": EXECUTOR},
-        "spec": {"suspend": true, "template": {}}}));
+        "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i"}]}}}}));
     acts.execution("k", json!({})).check("k", "failed", "execution_failed");
     assert!(acts.status("k")["message"].as_str().unwrap().contains("somebody else"));
     assert_eq!((acts.jobs().len(), acts.holders().len()), (1, 0));
@@ -422,8 +426,7 @@ fn a_lock_whose_holder_is_gone_stops_nobody() {
     let mut acts = Acts::new();
     acts.execution("k", json!({}));
     acts.machines.retain(|machine| machine.name() == "kubernetesexecution");
-    let gone = json!({"metadata": {"finalizers": [], "deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    acts.cluster.edit(&KIND, &key("k"), &gone);
+    acts.cluster.remove(&KIND, &key("k"));
     let job = acts.going().remove(0);
     acts.execution("l", json!({})).check("l", "executing", "TargetLocked");
     let pods = acts.cluster.world.list(&POD, Some(EXECUTOR));
@@ -517,13 +520,14 @@ fn a_steady_state_asks_and_writes_nothing() {
 
 #[test]
 fn i6_what_was_kept_is_in_no_status_and_no_event() {
-    let canary = "obviously-not-a-real-secret";
+    let canary = STANDARD.encode("obviously-not-a-real-secret");
     let mut acts = Acts::new();
     acts.cluster.put(json!({"kind": "Secret", "metadata": {"name": "s"}, "data": {"k": canary}}));
     acts.cluster.put(json!({"kind": "Secret", "metadata": {"name": "from"}, "data": {"k": "b3RoZXI="}}));
     let update = json!({"spec": {"action": "update_secret", "parameters": {"scaleDeployment": null, "updateSecret": {
-        "secret": "s", "namespace": "n", "data": [{"key": "k", "valueFrom": {"secretKeyRef": {"name": "from", "key": "k"}}}]}}}});
-    acts.execution("k", update);
+        "secret": "s", "namespace": "n", "data": {"k": {"valueFrom": {"secretKeyRef": {"name": "from", "key": "k"}}}}}}}});
+    acts.execution("k", update).check("k", "executing", "JobCreated");
+    assert!(acts.undo("k").is_some());
     let told = format!("{:?}{}", acts.cluster.events, acts.get("k"));
-    assert!(!told.contains(canary), "{told}");
+    assert!(!told.contains(&canary) && !told.contains("obviously-not-a-real-secret"), "{told}");
 }

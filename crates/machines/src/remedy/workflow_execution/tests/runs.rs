@@ -266,20 +266,22 @@ fn a_deadline_is_neither_shortened_nor_extended_by_a_restart_i8() {
 #[test]
 fn tekton_absent_then_installed() {
     let mut lab = Lab::new();
+    let definition = pawl_api::tekton::crds::all().remove(2);
+    lab.cluster.remove(&CUSTOM_RESOURCE_DEFINITION, &Key::new(None, "pipelineruns.tekton.dev"));
     lab.cluster.world.without(PIPELINE_RUN);
     lab.execution("w", json!({})).check("w", "Failed", "UnsupportedEngine");
     assert!(lab.status("w")["message"].as_str().unwrap().contains("Tekton is not installed"));
     assert_eq!(lab.status("w")["failureDetails"]["wasExecutionFailure"], false);
     lab.execution("j", json!({"spec": {"engine": "job", "targetResource": "n/deployment/db"}}));
     lab.check("j", "Running", "Running");
+    lab.cluster.put(definition);
     lab.cluster.world.with(&PIPELINE_RUN);
     lab.execution("v", json!({})).check("v", "Running", "Running");
 }
 
 #[test]
 fn tekton_that_was_defined_a_moment_ago_is_waited_for_and_not_for_ever() {
-    let definition =
-        json!({"kind": "CustomResourceDefinition", "metadata": {"name": "pipelineruns.tekton.dev"}});
+    let definition = pawl_api::tekton::crds::all().remove(2);
     let mut lab = Lab::new();
     lab.cluster.world.without(PIPELINE_RUN);
     lab.cluster.put(definition.clone());
