@@ -8,6 +8,7 @@
     reason = "tests run side by side, and a server takes requests from any thread"
 )]
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
