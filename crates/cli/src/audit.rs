@@ -9,7 +9,7 @@ use pawl_api::meta::Duration;
 use pawl_ledger::store::Access;
 use pawl_ledger::{Filter, Head, Place, Row, Store, Verdict};
 
-use crate::terminal::{Say, printable};
+use crate::terminal::{Say, printable, table};
 
 /// The ledger's file in a data directory.
 pub(crate) const FILE: &str = "audit.db";
@@ -152,10 +152,9 @@ async fn print(
             Output::Table => {
                 let header = std::mem::take(&mut first).then(|| HEADER.map(str::to_owned));
                 let told = page.rows.iter().map(told);
-                table(
-                    &header.filter(|_| !page.rows.is_empty()).into_iter().chain(told).collect::<Vec<_>>(),
-                    say,
-                );
+                let header = header.filter(|_| !page.rows.is_empty());
+                let rows: Vec<_> = header.into_iter().chain(told).collect();
+                table(&rows).iter().for_each(|line| say.line(line));
             }
         }
         after = page.next.filter(|_| more);
@@ -179,21 +178,6 @@ fn told(row: &Row) -> [String; 6] {
     let [event, outcome, actor, target] =
         [&record.event, &record.outcome, &record.actor, &record.target].map(|text| printable(text));
     [time, event, outcome, object, actor, target]
-}
-
-/// Columns as wide as what stands in them.
-fn table(rows: &[[String; 6]], say: &mut dyn Say) {
-    let mut widths = [0_usize; 6];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        say.line(cells.join("  ").trim_end());
-    }
 }
 
 fn tell_verdict(verdict: &Verdict, say: &mut dyn Say) {

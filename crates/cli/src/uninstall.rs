@@ -6,7 +6,7 @@
 use anyhow::Context as _;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::discovery;
+use kube::{ResourceExt as _, discovery};
 use serde_json::{Value, json};
 
 use crate::install::{self, Choices};
@@ -73,17 +73,14 @@ async fn release(
     if kept.len() == held.len() {
         return Ok(());
     }
-    let (namespace, name) = (
-        object.metadata.namespace.as_deref().unwrap_or_default(),
-        object.metadata.name.as_deref().unwrap_or_default(),
-    );
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> = match object.metadata.namespace.as_deref() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
     };
     let patch =
         json!({"metadata": {"finalizers": kept, "resourceVersion": object.metadata.resource_version}});
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Ok(_) => say.line(&format!("released {} {namespace}/{name}", resource.kind)),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => {

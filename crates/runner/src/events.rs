@@ -19,148 +19,53 @@ const SCHEDULER: &str = "default-scheduler";
 /// Repeated Events are counted, not added; so many are remembered before the memory starts afresh.
 const MAX_REMEMBERED: usize = 4096;
 
-/// What an Event says.
+/// What an Event says, in a kubelet's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
-    Scheduled {
-        node: String,
-    },
-    FailedScheduling {
-        message: String,
-    },
-    ImageIgnored {
-        image: String,
-        why: WhyHost,
-    },
-    /// The image is here.
-    Pulled {
-        image: String,
-    },
-    /// The image is being fetched.
-    Pulling {
-        image: String,
-    },
-    /// The image was fetched.
-    Fetched {
-        image: String,
-        took: std::time::Duration,
-        bytes: u64,
-    },
-    /// Fetching the image failed, and is tried again later.
-    PullBackOff {
-        image: String,
-    },
-    /// The image cannot be looked at, or its name is none.
-    ImageUnfit {
-        reason: &'static str,
-        message: String,
-    },
-    /// The image is here, but cannot be used.
-    FailedPull {
-        message: String,
-    },
-    /// The image is not here, and must not be looked for elsewhere.
-    NeverPull {
-        message: String,
-    },
-    /// The pod asks for groups that the machine cannot give.
-    GroupsIgnored,
-    /// The pod asks for volumes of a group, and Pawl may not give them away.
-    VolumesNotGiven,
-    Created {
-        container: String,
-    },
-    Started {
-        container: String,
-    },
-    Killing {
-        container: String,
-    },
-    PreStopSkipped {
-        container: String,
-    },
-    BackOff {
-        message: String,
-    },
-    FailedMount {
-        message: String,
-    },
-    /// A container that cannot be configured or started.
-    Failed {
-        message: String,
-    },
-    DeadlineExceeded,
+pub(crate) struct Note {
+    type_: &'static str,
+    reason: &'static str,
+    message: String,
 }
 
 impl Note {
-    fn words(&self, pod: &Pod) -> (&'static str, &'static str, String) {
-        let (normal, warning) = ("Normal", "Warning");
-        match self {
-            Self::Scheduled { node } => {
-                let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-                (normal, "Scheduled", format!("Successfully assigned {namespace}/{name} to {node}"))
-            }
-            Self::FailedScheduling { message } => (warning, "FailedScheduling", message.clone()),
-            Self::ImageIgnored { image, why } => {
-                let why = match why {
-                    WhyHost::Unknown => "is not known here",
-                    WhyHost::NoNamespaces => "needs namespaces, which this machine does not give",
-                };
-                let message = format!("Image \"{image}\" {why}: the host's files are used instead");
-                (normal, "ImageIgnored", message)
-            }
-            Self::Pulled { image } => {
-                (normal, "Pulled", format!("Container image \"{image}\" already present on machine"))
-            }
-            Self::Pulling { image } => (normal, "Pulling", format!("Pulling image \"{image}\"")),
-            Self::Fetched { image, took, bytes } => {
-                let took = format!("{}ms", took.as_millis());
-                let message = format!(
-                    "Successfully pulled image \"{image}\" in {took} ({took} including waiting). Image size: {bytes} \
-                     bytes."
-                );
-                (normal, "Pulled", message)
-            }
-            Self::PullBackOff { image } => (normal, "BackOff", format!("Back-off pulling image \"{image}\"")),
-            Self::ImageUnfit { reason, message } => (warning, *reason, message.clone()),
-            Self::FailedPull { message } => (warning, "Failed", message.clone()),
-            Self::NeverPull { message } => (warning, "ErrImageNeverPull", message.clone()),
-            Self::GroupsIgnored => {
-                let message = "This machine lets Pawl map one group only: fsGroup and supplementalGroups are not \
-                    seen, volumes belong to the container's own user and group";
-                (warning, "GroupsIgnored", message.to_owned())
-            }
-            Self::VolumesNotGiven => {
-                let message =
-                    "Pawl does not run as root, so volumes are not given to fsGroup: they stay its own";
-                (warning, "GroupsIgnored", message.to_owned())
-            }
-            Self::Created { container } => (normal, "Created", format!("Container created: {container}")),
-            Self::Started { container } => (normal, "Started", format!("Container started: {container}")),
-            Self::Killing { container } => (normal, "Killing", format!("Stopping container {container}")),
-            Self::PreStopSkipped { container } => {
-                let message = format!("Container {container} has a preStop hook, which is not run here");
-                (warning, "PreStopSkipped", message)
-            }
-            Self::BackOff { message } => {
-                let message = message.strip_prefix("back-off").map_or(message.clone(), |_| {
-                    let container =
-                        message.split("container=").nth(1).and_then(|rest| rest.split(' ').next());
-                    let pod = message.split("pod=").nth(1).unwrap_or_default();
-                    format!(
-                        "Back-off restarting failed container {} in pod {pod}",
-                        container.unwrap_or_default()
-                    )
-                });
-                (warning, "BackOff", message)
-            }
-            Self::FailedMount { message } => (warning, "FailedMount", message.clone()),
-            Self::Failed { message } => (warning, "Failed", format!("Error: {message}")),
-            Self::DeadlineExceeded => {
-                let message = "Pod was active on the node longer than the specified deadline";
-                (normal, "DeadlineExceeded", message.to_owned())
-            }
-        }
+    pub(crate) fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: "Normal", reason, message: message.into() }
+    }
+
+    pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: "Warning", reason, message: message.into() }
+    }
+
+    /// The image is here.
+    pub(crate) fn pulled(image: &str) -> Self {
+        Self::normal("Pulled", format!("Container image \"{image}\" already present on machine"))
+    }
+
+    /// The image is not known here, or cannot be used.
+    pub(crate) fn image_ignored(image: &str, why: WhyHost) -> Self {
+        let why = match why {
+            WhyHost::Unknown => "is not known here",
+            WhyHost::NoNamespaces => "needs namespaces, which this machine does not give",
+        };
+        Self::normal("ImageIgnored", format!("Image \"{image}\" {why}: the host's files are used instead"))
+    }
+
+    pub(crate) fn created(container: &str) -> Self {
+        Self::normal("Created", format!("Container created: {container}"))
+    }
+
+    pub(crate) fn started(container: &str) -> Self {
+        Self::normal("Started", format!("Container started: {container}"))
+    }
+
+    /// A container that cannot be configured or started.
+    pub(crate) fn failed(message: &str) -> Self {
+        Self::warning("Failed", format!("Error: {message}"))
+    }
+
+    /// Who is said to report it: what a scheduler would say is said in its name.
+    fn component(&self) -> &'static str {
+        if matches!(self.reason, "Scheduled" | "FailedScheduling") { SCHEDULER } else { KUBELET }
     }
 }
 
@@ -180,8 +85,7 @@ impl Recorder {
     }
 
     pub(crate) async fn note(&self, pod: &Pod, note: &Note, now: Timestamp) {
-        let (type_, reason, message) = note.words(pod);
-        let key = (pod.uid().unwrap_or_default(), reason, message.clone());
+        let key = (pod.uid().unwrap_or_default(), note.reason, note.message.clone());
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let again = {
@@ -198,7 +102,7 @@ impl Recorder {
             }
             None => {
                 let name = format!("{}.{:x}", pod.name_any(), now.as_nanosecond());
-                let event = self.event(pod, note, &name, type_, reason, &message, now);
+                let event = self.event(pod, note, &name, now);
                 let created = api.create(&PostParams::default(), &event).await;
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 if seen.len() >= MAX_REMEMBERED {
@@ -209,23 +113,12 @@ impl Recorder {
             }
         };
         if let Err(error) = written {
-            tracing::debug!(%error, reason, pod = pod.name_any(), "an Event was not written");
+            tracing::debug!(%error, reason = note.reason, pod = pod.name_any(), "an Event was not written");
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one object, named at the only call")]
-    fn event(
-        &self,
-        pod: &Pod,
-        note: &Note,
-        name: &str,
-        type_: &str,
-        reason: &str,
-        message: &str,
-        now: Timestamp,
-    ) -> Event {
-        let scheduling = matches!(note, Note::Scheduled { .. } | Note::FailedScheduling { .. });
-        let component = if scheduling { SCHEDULER } else { KUBELET };
+    fn event(&self, pod: &Pod, note: &Note, name: &str, now: Timestamp) -> Event {
+        let component = note.component();
         Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -240,9 +133,9 @@ impl Recorder {
                 uid: pod.uid(),
                 ..ObjectReference::default()
             },
-            type_: Some(type_.to_owned()),
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
+            type_: Some(note.type_.to_owned()),
+            reason: Some(note.reason.to_owned()),
+            message: Some(note.message.clone()),
             source: Some(EventSource {
                 component: Some(component.to_owned()),
                 host: Some(self.node.clone()),

@@ -466,7 +466,7 @@ impl Node {
         if let Err(error) = written {
             tracing::warn!(%error, pod = pod.name_any(), "a pod that must wait was not told");
         }
-        let note = Note::FailedScheduling { message: message.clone() };
+        let note = Note::warning("FailedScheduling", message.clone());
         self.shared.recorder.note(pod, &note, self.shared.now()).await;
     }
 

@@ -241,14 +241,18 @@ fn container_status(pod: &Pod, life: &Life, container: &ContainerLife) -> Contai
     }
 }
 
-pub(crate) fn back_off_message(pod: &Pod, container: &ContainerLife, delay_secs: i64) -> String {
+fn back_off_message(pod: &Pod, container: &ContainerLife, delay_secs: i64) -> String {
     let delay = match (delay_secs / 60, delay_secs % 60) {
         (0, s) => format!("{s}s"),
         (m, s) => format!("{m}m{s}s"),
     };
+    format!("back-off {delay} restarting failed container={} pod={}", container.name, full_name(pod))
+}
+
+/// A pod as a kubelet names it.
+pub(crate) fn full_name(pod: &Pod) -> String {
     let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-    let uid = pod.uid().unwrap_or_default();
-    format!("back-off {delay} restarting failed container={} pod={name}_{namespace}({uid})", container.name)
+    format!("{name}_{namespace}({})", pod.uid().unwrap_or_default())
 }
 
 fn waiting(reason: &str, message: Option<String>) -> ContainerState {

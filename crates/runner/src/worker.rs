@@ -243,7 +243,8 @@ impl Worker {
         self.life.settle(now);
         let begun = self.life.stop.filter(|_| !before);
         if begun.is_some_and(|stop| stop.reason == StopReason::Deadline) {
-            self.note(Note::DeadlineExceeded).await;
+            let message = "Pod was active on the node longer than the specified deadline";
+            self.note(Note::normal("DeadlineExceeded", message)).await;
         }
     }
 
@@ -275,9 +276,11 @@ impl Worker {
 
     async fn tell_of_stop(&self, index: usize) {
         let Some(container) = self.container(index) else { return };
-        self.note(Note::Killing { container: container.name.clone() }).await;
+        let name = &container.name;
+        self.note(Note::normal("Killing", format!("Stopping container {name}"))).await;
         if container.lifecycle.as_ref().is_some_and(|hooks| hooks.pre_stop.is_some()) {
-            self.note(Note::PreStopSkipped { container: container.name.clone() }).await;
+            let message = format!("Container {name} has a preStop hook, which is not run here");
+            self.note(Note::warning("PreStopSkipped", message)).await;
         }
     }
 
@@ -321,7 +324,9 @@ impl Worker {
             if let Some(spec) = &mut self.pod.spec {
                 spec.node_name = Some(node.clone());
             }
-            self.note(Note::Scheduled { node }).await;
+            let namespace = self.pod.namespace().unwrap_or_default();
+            let message = format!("Successfully assigned {namespace}/{name} to {node}");
+            self.note(Note::normal("Scheduled", message)).await;
         }
         known
     }

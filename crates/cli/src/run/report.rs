@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::plan::{Plan, is_malformed};
 use super::progress::seconds;
 use super::schedule::{Run, Schedule};
-use crate::terminal::{Say, printable};
+use crate::terminal::{Say, printable, table};
 
 /// A container that kept its run from succeeding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,21 +93,6 @@ fn why(run: &Run, failed: &[FailedContainer]) -> String {
         (Some(_), Some(one)) => format!("container {} {}", one.container, printable(&one.verdict)),
         (Some(_), None) | (None, _) => String::new(),
     }
-}
-
-/// Columns as wide as what is in them.
-fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 /// A line of output without colours and other commands to a terminal.

@@ -108,7 +108,7 @@ impl Worker {
         self.records.write(&container.name, &record).map_err(|error| cannot(error.to_string()))?;
         let log = self.shared.logs.resume(&self.uid, &container.name, restarts);
         let log = log.map_err(|error| cannot(error.to_string()))?;
-        self.note(Note::Created { container: container.name.clone() }).await;
+        self.note(Note::created(&container.name)).await;
         if had.begun.is_none()
             && let Err(error) = engine.start(&name).await
             // Where there is no answer it may run: whoever follows it finds out.
@@ -120,7 +120,7 @@ impl Worker {
         self.life.started(index, record.id, record.started_at);
         let (handle, end) = docker::follow(engine, name, log);
         self.runs(index, Running::of(Control::Engine(handle), launch), end);
-        self.note(Note::Started { container: container.name.clone() }).await;
+        self.note(Note::started(&container.name)).await;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Worker {
 fn not_made(message: &str) -> Refused {
     Refused::Later {
         reason: "CreateContainerError",
-        note: Note::Failed { message: message.to_owned() },
+        note: Note::failed(message),
         message: message.to_owned(),
     }
 }

@@ -45,11 +45,10 @@ impl Worker {
         if again.is_some() {
             self.shared.logs.run_is_over(&self.uid, &name);
         }
-        if let Some((delay, container)) =
-            again.map(|c| (self.life.back_off(c), c)).filter(|(d, _)| !d.is_zero())
-        {
-            let message = status::back_off_message(&self.pod, container, delay.as_secs());
-            self.note(Note::BackOff { message }).await;
+        if again.is_some_and(|container| !self.life.back_off(container).is_zero()) {
+            let pod = status::full_name(&self.pod);
+            let message = format!("Back-off restarting failed container {name} in pod {pod}");
+            self.note(Note::warning("BackOff", message)).await;
         }
     }
 

@@ -95,29 +95,29 @@ impl Worker {
                 let message = format!("Back-off pulling image \"{name}\": ErrImagePull: {error}");
                 let refused =
                     Refused::Held { reason: "ImagePullBackOff", message: Some(message), until: *until };
-                self.note(Note::PullBackOff { image: name }).await;
-                self.note(Note::Failed { message: "ImagePullBackOff".to_owned() }).await;
+                self.note(Note::normal("BackOff", format!("Back-off pulling image \"{name}\""))).await;
+                self.note(Note::failed("ImagePullBackOff")).await;
                 return Err(refused);
             }
             Some(Stage::Failed { .. }) | None => {}
         }
         let here = engine.image(&reference).await.map_err(|error| {
             let message = format!("Failed to inspect image \"{name}\": {error}");
-            let note = Note::ImageUnfit { reason: "InspectFailed", message: message.clone() };
+            let note = Note::warning("InspectFailed", message.clone());
             Refused::Later { reason: "ImageInspectError", note, message }
         })?;
         match (policy(container, &reference), here) {
             (Policy::Never | Policy::IfNotPresent, Some(image)) => {
-                self.note(Note::Pulled { image: name }).await;
+                self.note(Note::pulled(&name)).await;
                 Ok(Image::Engine(Arc::new(image)))
             }
             (Policy::Never, None) => {
                 let message = format!("Container image \"{name}\" is not present with pull policy of Never");
-                let note = Note::NeverPull { message: message.clone() };
+                let note = Note::warning("ErrImageNeverPull", message.clone());
                 Err(Refused::Later { reason: "ErrImageNeverPull", note, message })
             }
             (Policy::Always, _) | (Policy::IfNotPresent, None) => {
-                self.note(Note::Pulling { image: name }).await;
+                self.note(Note::normal("Pulling", format!("Pulling image \"{name}\""))).await;
                 self.begin_pull(index, engine.clone(), reference);
                 Err(held(Timestamp::MAX))
             }
@@ -145,7 +145,11 @@ impl Worker {
                 let bytes = image.bytes;
                 pull.stage = Stage::Here(image);
                 self.life.held_up_until(index, "", None, now);
-                self.note(Note::Fetched { image: name, took, bytes }).await;
+                let took = format!("{}ms", took.as_millis());
+                let message = format!(
+                    "Successfully pulled image \"{name}\" in {took} ({took} including waiting). Image size: {bytes} bytes."
+                );
+                self.note(Note::normal("Pulled", message)).await;
             }
             Err(error) => {
                 pull.failures = pull.failures.saturating_add(1);
@@ -155,8 +159,8 @@ impl Worker {
                 let said = now.checked_add(delay / SAID_FIRST).unwrap_or(now);
                 self.life.held_up_until(index, "ErrImagePull", Some(error.clone()), said);
                 let message = format!("Failed to pull image \"{name}\": {error}");
-                self.note(Note::FailedPull { message }).await;
-                self.note(Note::Failed { message: "ErrImagePull".to_owned() }).await;
+                self.note(Note::warning("Failed", message)).await;
+                self.note(Note::failed("ErrImagePull")).await;
             }
         }
     }
@@ -177,7 +181,7 @@ fn reference(name: &str) -> Result<Reference, Refused> {
     name.parse().map_err(|error| {
         let message =
             format!("Failed to apply default image tag \"{name}\": {error}: invalid reference format");
-        let note = Note::ImageUnfit { reason: "InspectFailed", message: message.clone() };
+        let note = Note::warning("InspectFailed", message.clone());
         Refused::Later { reason: "InvalidImageName", note, message }
     })
 }

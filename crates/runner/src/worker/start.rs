@@ -26,6 +26,13 @@ use crate::rootfs;
 use crate::sources::{self, Sources};
 use crate::volumes::{self, Gift, Ready};
 
+/// The pod asks for groups that the machine cannot give.
+const GROUPS_IGNORED: &str = "This machine lets Pawl map one group only: fsGroup and supplementalGroups are not seen, \
+    volumes belong to the container's own user and group";
+/// The pod asks for volumes of a group, and Pawl may not give them away.
+const VOLUMES_NOT_GIVEN: &str =
+    "Pawl does not run as root, so volumes are not given to fsGroup: they stay its own";
+
 /// Why a container does not start now.
 pub(super) enum Refused {
     Later {
@@ -62,7 +69,7 @@ impl Worker {
                 self.life.held_up_until(index, reason, message, until);
             }
             Refused::Cannot { reason, message } => {
-                self.note(Note::Failed { message: message.clone() }).await;
+                self.note(Note::failed(&message)).await;
                 let exit = Exit {
                     code: i32::from(CANNOT_START),
                     reason: reason.to_owned(),
@@ -118,12 +125,12 @@ impl Worker {
         };
         let image = found.map_err(|error| {
             let message = format!("Failed to pull image \"{name}\": {error}");
-            Refused::Later { reason: "ErrImagePull", note: Note::FailedPull { message }, message: error }
+            Refused::Later { reason: "ErrImagePull", note: Note::warning("Failed", message), message: error }
         })?;
         let never = container.image_pull_policy.as_deref() == Some("Never");
         if never && image == Image::Host(WhyHost::Unknown) {
             let message = format!("Container image \"{name}\" is not present with pull policy of Never");
-            let note = Note::NeverPull { message: message.clone() };
+            let note = Note::warning("ErrImageNeverPull", message.clone());
             return Err(Refused::Later { reason: "ErrImageNeverPull", note, message });
         }
         Ok(image)
@@ -138,7 +145,7 @@ impl Worker {
         let shared = &self.shared;
         let mount = |message: String| Refused::Later {
             reason: "ContainerCreating",
-            note: Note::FailedMount { message: message.clone() },
+            note: Note::warning("FailedMount", message.clone()),
             message,
         };
         let pod = self.with_access().await;
@@ -154,7 +161,7 @@ impl Worker {
         let launch = plan::container(&context, container, image).map_err(|refusal| match refusal {
             Refusal::Config(error) => Refused::Later {
                 reason: "CreateContainerConfigError",
-                note: Note::Failed { message: error.to_string() },
+                note: Note::failed(&error.to_string()),
                 message: error.to_string(),
             },
             Refusal::NoCommand(message) => Refused::Cannot { reason: "ContainerCannotRun", message },
@@ -223,9 +230,9 @@ impl Worker {
         let name = container.image.clone().unwrap_or_default();
         match image {
             Image::Host(why) if self.told.insert("image") => {
-                self.note(Note::ImageIgnored { image: name, why: *why }).await;
+                self.note(Note::image_ignored(&name, *why)).await;
             }
-            Image::Unpacked(_) => self.note(Note::Pulled { image: name }).await,
+            Image::Unpacked(_) => self.note(Note::pulled(&name)).await,
             // An engine's image was told of when it was found.
             Image::Host(_) | Image::Own { .. } | Image::Engine(_) => {}
         }
@@ -235,15 +242,15 @@ impl Worker {
         };
         let note = match &launch.how {
             How::Process(identity) if !identity.groups.is_empty() && !self.shared.isolation.groups => {
-                Some(Note::GroupsIgnored)
+                Some(GROUPS_IGNORED)
             }
-            How::Engine(_) if !given() => Some(Note::VolumesNotGiven),
+            How::Engine(_) if !given() => Some(VOLUMES_NOT_GIVEN),
             How::Process(_) | How::Engine(_) => None,
         };
-        if let Some(note) = note
+        if let Some(message) = note
             && self.told.insert("groups")
         {
-            self.note(note).await;
+            self.note(Note::warning("GroupsIgnored", message)).await;
         }
     }
 
@@ -263,7 +270,7 @@ impl Worker {
         self.records.write(&container.name, &record)?;
         let writer = self.shared.logs.writer(&self.uid, &container.name, restarts)?;
         let cgroup = self.limit(&mut spec, &container.name, restarts, &launch).await?;
-        self.note(Note::Created { container: container.name.clone() }).await;
+        self.note(Note::created(&container.name)).await;
         let mut process = match self.shared.spawner.start(&spec, writer).await {
             Ok(process) => process,
             Err(error) => {
@@ -279,7 +286,7 @@ impl Worker {
             let code = process.wait().await;
             End::Exited { code, oom_killed: leave(cgroup).await, finished_at: None }
         });
-        self.note(Note::Started { container: container.name.clone() }).await;
+        self.note(Note::started(&container.name)).await;
         Ok(())
     }
 
