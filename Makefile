@@ -52,8 +52,9 @@ demo: ## start a control plane on this machine with a sample to watch
 	cargo run --release -- up --demo
 
 .PHONY: sim
-sim: ## run SEEDS (1000) simulated histories with faults
+sim: ## run SEEDS (1000) simulated histories with faults, and one with a crash after each request
 	$(PAWL_DEV) sim --seeds $(SEEDS)
+	$(PAWL_DEV) sim --crashes
 
 .PHONY: bench
 bench: ## measure BENCH (git) and compare with the budgets: docs/benchmarks.md

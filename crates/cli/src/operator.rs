@@ -60,7 +60,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         system_namespace: args.system_namespace.clone(),
         executor: executor.clone(),
         protected_namespaces: args.protected_namespaces.clone(),
-        ..KubernetesExecutions::default()
     };
     let machines = doors::machines_with(actions, &args.image, &args.doors);
     let door = Door::Address(Arc::new(config));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use pawl_cli::terminal::{Say, Stderr};
-use pawl_sim::campaign::{self, Report};
+use pawl_sim::campaign::{self, Crashes, Report};
 use pawl_sim::mutant::Guards;
 use pawl_sim::scenario::Scenario;
 use pawl_sim::{record, scenarios};
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Run the real loop under a paused clock instead of the machines alone.
     #[arg(long)]
     outer: bool,
+    /// Let the process die after each request in turn instead of running seeds.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "trace", "outer"])]
+    crashes: bool,
     /// List the scenarios.
     #[arg(long)]
     list: bool,
@@ -85,8 +88,11 @@ fn one(args: &Args, simulator: campaign::Simulator, scenario: &Scenario, say: &m
     let first = args.seed.unwrap_or(1);
     let seeds = first..=first.saturating_add(count.saturating_sub(1));
     let keep_trace = args.trace;
-    let Report { runs, took, failure, trace, hashes: _ } =
-        campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace);
+    let Report { runs, took, failure, trace, hashes: _ } = if args.crashes {
+        campaign::crashes(scenario, &Crashes::default())
+    } else {
+        campaign::seeds(simulator, scenario, seeds, Guards::default(), keep_trace)
+    };
     // Of a run that failed, its own: it may be the one without faults.
     for line in failure.as_ref().map_or(&trace, |failure| &failure.trace).iter().filter(|_| keep_trace) {
         say.line(line);

@@ -83,6 +83,9 @@ impl Port {
     ) -> Result<R::Reply, Failure> {
         let lost = |why: &str| Err(Failure::unanswered(call.to_string(), why));
         let fault = self.weather.strike();
+        if let Some(fault) = fault {
+            self.trace.strike(fault, call.to_string());
+        }
         if sings(&format!("{call:?}")) {
             self.trace.leak(call.to_string());
         }

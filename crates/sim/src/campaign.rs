@@ -1,15 +1,15 @@
 //! Many runs: seeds in, a report out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::fault::{self, Injection};
+use crate::fault::{self, Fault, Injection};
 use crate::inner::{self, Run, Setup};
 use crate::mutant::Guards;
-use crate::oracle::{Oracle, Summary, Violation};
+use crate::oracle::{self, Oracle, Summary, Violation};
 use crate::outer;
 use crate::scenario::Scenario;
 
@@ -66,7 +66,7 @@ impl Simulator {
 }
 
 /// What many runs came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     pub runs: u64,
     pub took: Duration,
@@ -104,15 +104,9 @@ pub fn seeds(
     keep_trace: bool,
 ) -> Report {
     let start = Instant::now();
-    let mut report =
-        Report { runs: 0, took: Duration::ZERO, failure: None, trace: Vec::new(), hashes: BTreeMap::new() };
+    let mut report = Report::default();
     match base(simulator, scenario) {
-        Err(run) => {
-            let Run { violations, trace, .. } = *run;
-            let (scenario, faults) = (scenario.name, vec![]);
-            report.failure =
-                Some(Failure { simulator, scenario, seed: 0, replicas: 1, faults, violations, trace });
-        }
+        Err(run) => report.failure = Some(plain_failure(simulator, scenario, *run)),
         Ok(Run { summary: base, requests, trace_hash, .. }) => {
             let setup = |seed| Setup { keep_trace, ..setup(seed, requests, guards) };
             let search = Search {
@@ -137,6 +131,77 @@ pub fn seeds(
                 found.map(|(seed, oracle)| minimized(simulator, scenario, &setup(seed), &base, oracle));
         }
     }
+    report.took = start.elapsed();
+    report
+}
+
+/// Even the run without faults breaks a promise.
+fn plain_failure(simulator: Simulator, scenario: &Scenario, run: Run) -> Failure {
+    let Run { violations, trace, .. } = run;
+    Failure { simulator, scenario: scenario.name, seed: 0, replicas: 1, faults: vec![], violations, trace }
+}
+
+/// Runs with one crash each.
+#[derive(Clone, Copy, Debug)]
+pub struct Crashes {
+    pub seed: u64,
+    pub replicas: usize,
+    /// The first request after which the process dies, and how far the next one is.
+    pub first: u32,
+    pub stride: usize,
+}
+
+impl Default for Crashes {
+    fn default() -> Self {
+        Self { seed: 0, replicas: 1, first: 0, stride: 1 }
+    }
+}
+
+/// Runs a scenario once for each of its requests, with a crash right after that request, until one fails. The crash changes
+/// neither what is done nor how often.
+pub fn crashes(scenario: &Scenario, crashes: &Crashes) -> Report {
+    let start = Instant::now();
+    let mut report = Report::default();
+    let simulator = Simulator::Inner;
+    let Crashes { seed, replicas, first, stride } = *crashes;
+    let plain = Setup { seed, replicas, ..Setup::plain() };
+    let base = match base(simulator, scenario) {
+        Ok(base) => base.summary,
+        Err(run) => {
+            report.failure = Some(plain_failure(simulator, scenario, *run));
+            return report;
+        }
+    };
+    let crash = |at: u32, keep_trace: bool| {
+        let faults = vec![Injection { at, fault: Fault::CrashAfter }];
+        let mut run = simulator.run(scenario, &Setup { faults, keep_trace, ..plain.clone() }, Some(&base));
+        if !scenario.is_race() {
+            run.violations.extend(oracle::same_amount(&base, &run.summary));
+        }
+        run
+    };
+    let requests = simulator.run(scenario, &plain, None).requests;
+    let chosen: Vec<u32> = (first..requests).step_by(stride.max(1)).collect();
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
+    let found_first = || found.lock().unwrap_or_else(PoisonError::into_inner).first().copied();
+    let work = || {
+        while let Some(at) = chosen.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+            if found_first().is_some_and(|first| first < at) {
+                return;
+            }
+            if !crash(at, false).violations.is_empty() {
+                found.lock().unwrap_or_else(PoisonError::into_inner).insert(at);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    report.runs = chosen.len() as u64;
+    report.failure = found_first().map(|at| {
+        let Run { violations, trace, .. } = crash(at, true);
+        let faults = vec![Injection { at, fault: Fault::CrashAfter }];
+        Failure { simulator, scenario: scenario.name, seed, replicas, faults, violations, trace }
+    });
     report.took = start.elapsed();
     report
 }

@@ -15,6 +15,7 @@ use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::fault::Fault;
 use crate::hub::Hub;
 
 /// When simulated time begins.
@@ -125,6 +126,8 @@ impl EnvState {
 pub struct Happened {
     pub revision: u64,
     pub what: ChangeType,
+    /// Its author had seen everything up to this revision when it was decided; 0 where that is not known.
+    pub since: u64,
     /// As it was after; for a deletion, as it was last.
     pub object: Arc<Object>,
 }
@@ -207,19 +210,28 @@ impl Ground {
         &self.trace
     }
 
-    /// Sends one request and records what it changed.
+    /// Sends one request of somebody who sees everything, and records what it changed.
     pub fn send(&mut self, who: &str, request: Request<Vec<u8>>) -> (u16, Bytes) {
+        self.send_since(who, request, self.revision)
+    }
+
+    /// The same, of somebody who had seen everything up to a revision when it was decided.
+    pub fn send_since(&mut self, who: &str, request: Request<Vec<u8>>, since: u64) -> (u16, Bytes) {
         let line = request_line(who, request.method(), request.uri(), request.body());
         let response = self.server.call(request.map(Bytes::from));
         let code = response.status().as_u16();
         let now = self.now();
         self.trace.line(|| format!("{now} {line} -> {code}"));
-        self.catch_up();
+        self.record(since);
         (code, response.into_body())
     }
 
     /// Records what others than `send` have changed.
     pub fn catch_up(&mut self) {
+        self.record(0);
+    }
+
+    fn record(&mut self, since: u64) {
         let changes = match self.server.changes(self.revision) {
             Ok(changes) => changes,
             // Unreachable while every call is followed by this; said in the trace rather than hidden.
@@ -242,7 +254,8 @@ impl Ground {
                 ChangeType::Added | ChangeType::Modified => kept.insert(object.key(), Arc::clone(&object)),
                 ChangeType::Deleted => kept.remove(&object.key()),
             };
-            self.history.push(Happened { revision: self.revision, what: change.change(), object });
+            let (revision, what) = (self.revision, change.change());
+            self.history.push(Happened { revision, what, since, object });
         }
     }
 
@@ -256,6 +269,11 @@ impl Ground {
             }
         }
         world
+    }
+
+    /// All that happened, if the trace is to be kept.
+    pub fn kept_history(&self) -> Vec<Happened> {
+        if self.trace.lock().lines.is_some() { self.history.clone() } else { Vec::new() }
     }
 
     pub fn revision(&self) -> u64 {
@@ -303,6 +321,8 @@ struct Trace {
     lines: Option<Vec<String>>,
     /// What was asked of whom with a value in it that must not leave its Secret.
     leaks: Vec<String>,
+    /// The faults that were met, and by which requests.
+    struck: Vec<(Fault, String)>,
 }
 
 impl SharedTrace {
@@ -311,6 +331,7 @@ impl SharedTrace {
             hash: Sha256::new(),
             lines: keep.then(Vec::new),
             leaks: Vec::new(),
+            struck: Vec::new(),
         })))
     }
 
@@ -335,6 +356,15 @@ impl SharedTrace {
 
     pub fn leaks(&self) -> Vec<String> {
         self.lock().leaks.clone()
+    }
+
+    /// A request met a fault.
+    pub fn strike(&self, fault: Fault, what: String) {
+        self.lock().struck.push((fault, what));
+    }
+
+    pub fn struck(&self) -> Vec<(Fault, String)> {
+        self.lock().struck.clone()
     }
 
     pub fn hash(&self) -> String {

@@ -207,6 +207,9 @@ impl tower::Service<Request<Bytes>> for FaultyWire {
             let line = request_line("github", request.method(), request.uri(), request.body());
             wire.trace
                 .line(|| fault.map_or_else(|| line.clone(), |fault| format!("{line} (fault: {fault})")));
+            if let Some(fault) = fault {
+                wire.trace.strike(fault, format!("{} {}", request.method(), request.uri()));
+            }
             if !wire.guards.has(Guard::ExternalIdLookUp) && lists_check_runs(&request) {
                 return Ok(respond(200, &serde_json::json!({"total_count": 0, "check_runs": []})));
             }

@@ -20,7 +20,7 @@ use pawl_machines::failure::Failure;
 
 use crate::acting;
 use crate::fault::{self, Fault, Injection};
-use crate::ground::{DAWN, Ground};
+use crate::ground::{DAWN, Ground, Happened};
 use crate::hub::{Fate, Mail, Sky, Weather};
 use crate::kubelet;
 use crate::mutant::Guards;
@@ -91,6 +91,10 @@ pub struct Run {
     pub used: BTreeSet<Used>,
     pub trace_hash: String,
     pub trace: Vec<String>,
+    /// The faults that were met, and by which requests.
+    pub struck: Vec<(Fault, String)>,
+    /// Everything that happened, if the trace was to be kept.
+    pub history: Vec<Happened>,
 }
 
 /// A right that a machine used: its name, the verb, and `group/resource[/part]`.
@@ -279,8 +283,10 @@ impl World<'_> {
             }
             Action::Look(index, item) => {
                 let now = self.ground.now();
-                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| replica.look(&item, now))
-                {
+                if let Some(Err(fault)) = self.replicas.get_mut(index).map(|replica| {
+                    let seen = replica.has_seen_up_to(&self.ground);
+                    replica.look(&item, now, seen)
+                }) {
                     self.broken(Oracle::NoFault, fault.to_string());
                 }
             }
@@ -312,10 +318,12 @@ impl World<'_> {
         let Some(applying) = replica.applying(slot) else { return };
         let Some(request) = applying.ask() else { return replica.finish(slot, now, jitter) };
         let request = self.setup.guards.tamper(request);
+        let since = replica.decided_since(slot);
         self.used.extend(right(replica.machine_at(slot), &request));
         let (at, fault) = self.sky.next();
         if let Some(fault) = fault {
             self.ground.trace().line(|| format!("fault at {at}: {fault}"));
+            self.ground.trace().strike(fault, format!("{} {}", request.method(), request.uri()));
         }
         let who = if index == 0 { "replica 0" } else { "replica 1" };
         let status = |code: u16, reason: &str| {
@@ -331,11 +339,11 @@ impl World<'_> {
             None | Some(Fault::Gone | Fault::Duplicate | Fault::ClockJump { .. }) => None,
             Some(Fault::CrashBefore) => return self.crash(index),
             Some(Fault::CrashAfter) => {
-                self.ground.send(who, request);
+                self.ground.send_since(who, request, since);
                 return self.crash(index);
             }
             Some(Fault::ReplyLost) => {
-                self.ground.send(who, request.clone());
+                self.ground.send_since(who, request.clone(), since);
                 Some(None)
             }
             Some(Fault::Timeout) => Some(None),
@@ -343,12 +351,12 @@ impl World<'_> {
             Some(Fault::TooManyRequests) => Some(Some(status(429, "TooManyRequests"))),
             Some(Fault::ServerError) => Some(Some(status(500, "InternalError"))),
             Some(Fault::ServerErrorAfterwards) => {
-                self.ground.send(who, request.clone());
+                self.ground.send_since(who, request.clone(), since);
                 Some(Some(status(500, "InternalError")))
             }
         };
         let own = request.method() == http::Method::PATCH;
-        let real = if injected.is_none() { Some(self.ground.send(who, request)) } else { None };
+        let real = if injected.is_none() { Some(self.ground.send_since(who, request, since)) } else { None };
         if own && self.undisturbed() && real.as_ref().is_some_and(|(code, _)| *code == 409) {
             self.broken(Oracle::KnowsItself, "a write was refused though nobody else writes here".to_owned());
         }
@@ -439,7 +447,9 @@ impl World<'_> {
             self.rest();
         }
         let changes = self.ground.history.len();
-        Run { summary, violations: self.violations, requests, changes, used: self.used, trace_hash, trace }
+        let (struck, history) = (self.ground.trace().struck(), self.ground.kept_history());
+        let Self { violations, used, .. } = self;
+        Run { summary, violations, requests, changes, used, trace_hash, trace, struck, history }
     }
 
     /// A fresh replica looks at everything once more: nothing is left to say or do.
@@ -452,7 +462,7 @@ impl World<'_> {
         let now = self.ground.now();
         let items: Vec<Work> = replica.startable().cloned().collect();
         for item in items {
-            if let Err(fault) = replica.look(&item, now) {
+            if let Err(fault) = replica.look(&item, now, self.ground.revision()) {
                 self.broken(Oracle::NoFault, fault.to_string());
             }
             if let Some(request) = replica.applying(0).and_then(|applying| applying.ask()) {

@@ -136,38 +136,37 @@ impl Guards {
 
     /// A plan as it would be. `me` is the object as it is.
     pub fn decided(self, view: &dyn View, me: &Object, plan: &mut BoundPlan) {
-        let Some(without) = self.without else { return };
-        match without {
-            Guard::AdoptionCheck => plan.steps.iter_mut().for_each(|step| {
+        match self.without {
+            Some(Guard::AdoptionCheck) => plan.steps.iter_mut().for_each(|step| {
                 if let Step::Create { adopt, .. } = step
                     && *adopt != Adopt::Never
                 {
                     *adopt = Adopt::Anyones;
                 }
             }),
-            Guard::OwnerLiveCheck => plan.steps.retain(|step| !confirms_absence(step)),
+            Some(Guard::OwnerLiveCheck) => plan.steps.retain(|step| !confirms_absence(step)),
             // `tamper` takes off what a fenced plan relies on.
-            Guard::BasisCheck => plan.fenced = true,
-            Guard::Fence => plan.fenced = false,
-            Guard::StatusLast if !plan.steps.iter().any(Step::releases_object) => {
+            Some(Guard::BasisCheck) => plan.fenced = true,
+            Some(Guard::Fence) => plan.fenced = false,
+            Some(Guard::StatusLast) if !plan.steps.iter().any(Step::releases_object) => {
                 let status = plan.status.take().and_then(|status| difference(me.status(), &status));
                 let first = status
                     .map(|status| Step::patch_unchanged(me, json!({"status": status})).in_part(Part::Status));
                 plan.steps.splice(0..0, first);
             }
-            Guard::FinalizerOrder if is_deleted_workflow(me) => {
+            Some(Guard::FinalizerOrder) if is_deleted_workflow(me) => {
                 plan.steps.retain(|step| !confirms_absence(step));
             }
-            Guard::LastShaOrder => {
+            Some(Guard::LastShaOrder) => {
                 let marks = |step: &Step| matches!(step, Step::Patch { patch, .. } if patch.pointer("/metadata/annotations").is_some_and(|all| all.get(LAST_SHA).is_some()));
                 plan.steps.sort_by_key(|step| !marks(step));
             }
-            Guard::RecordedFirst if unrecorded(view, me).is_some() => {
+            Some(Guard::RecordedFirst) if unrecorded(view, me).is_some() => {
                 if let Some(status) = plan.status.as_mut().and_then(Value::as_object_mut) {
                     status.remove("jobRef");
                 }
             }
-            Guard::DependencyOrder => {
+            Some(Guard::DependencyOrder) => {
                 let others = others_triggered(view, me, &plan.steps);
                 plan.steps.extend(others);
             }
@@ -315,11 +314,9 @@ fn unrecorded(view: &dyn View, me: &Object) -> Option<Arc<Object>> {
 
 /// Where a step triggers a child of `me`: the same for all others of that kind.
 fn others_triggered(view: &dyn View, me: &Object, steps: &[Step]) -> Vec<Step> {
-    let triggered = steps.iter().filter_map(|step| match step {
-        Step::Patch { target, patch, part: Part::Status, .. } => {
-            Some((target, patch, patch.pointer("/status/jobID")?))
-        }
-        _ => None,
+    let triggered = steps.iter().filter_map(|step| {
+        let Step::Patch { target, patch, part: Part::Status, .. } = step else { return None };
+        Some((target, patch, patch.pointer("/status/jobID")?))
     });
     let triggered: Vec<_> = triggered.collect();
     let Some((first, patch, job)) = triggered.first() else { return Vec::new() };
@@ -347,31 +344,31 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "UID precondition",
         scenario: "statefulset-update",
-        from: 1,
+        from: 40,
         guard: Guard::UidPrecondition,
     },
     Mutant { name: "finalizer order", scenario: "workflow-delete", from: 1, guard: Guard::FinalizerOrder },
     Mutant {
         name: "read your writes",
         scenario: "workflow-foreign-job",
-        from: 120,
+        from: 580,
         guard: Guard::ReadYourWrites,
     },
     Mutant {
         name: "resourceVersion on status",
         scenario: "workflow",
-        from: 6,
+        from: 30,
         guard: Guard::ResourceVersion,
     },
     Mutant {
         name: "owner live check",
         scenario: "garbage-other-kind",
-        from: 8,
+        from: 15,
         guard: Guard::OwnerLiveCheck,
     },
     Mutant { name: "basis check", scenario: "job-suspend", from: 1, guard: Guard::BasisCheck },
-    Mutant { name: "fence", scenario: "job-delete", from: 13, guard: Guard::Fence },
-    Mutant { name: "status last", scenario: "workflow", from: 6, guard: Guard::StatusLast },
+    Mutant { name: "fence", scenario: "job-delete", from: 40, guard: Guard::Fence },
+    Mutant { name: "status last", scenario: "workflow", from: 20, guard: Guard::StatusLast },
     Mutant { name: "external_id look-up", scenario: "git-push", from: 1, guard: Guard::ExternalIdLookUp },
     Mutant { name: "terminal check", scenario: "workflow-job-removed", from: 1, guard: Guard::TerminalCheck },
     Mutant { name: "fork gate", scenario: "git-fork", from: 1, guard: Guard::ForkGate },
@@ -388,7 +385,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "approval digest",
         scenario: "action-target-moves",
-        from: 1,
+        from: 130,
         guard: Guard::ApprovalDigest,
     },
     Mutant {

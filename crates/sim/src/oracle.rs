@@ -10,10 +10,12 @@ use std::sync::Arc;
 use pawl_api::git::{branch, workflow};
 use pawl_api::k8s::{JOB, LEASE, SECRET};
 use pawl_api::meta::{Kind, phase};
-use pawl_api::remedy::annotations::MEMORY;
+use pawl_api::remedy::annotations::{self, MEMORY};
+use pawl_api::tekton::PIPELINE_RUN;
 use pawl_apiserver::ChangeType;
 use pawl_integrations::github::fake::{Applied, Effect};
 use pawl_machines::apply::EVENT;
+use pawl_machines::held_run;
 use pawl_machines::object::{Key, Object};
 use serde_json::Value;
 
@@ -42,6 +44,7 @@ pub enum Oracle {
     Quiet,
     SameEnd,
     SameEffects,
+    SameAmount,
     LegalMoves,
     NoOrphan,
     NoFault,
@@ -61,6 +64,7 @@ impl fmt::Display for Oracle {
             Self::Quiet => "writes although nothing changed",
             Self::SameEnd => "ends otherwise than without faults",
             Self::SameEffects => "creates or deletes otherwise than without faults",
+            Self::SameAmount => "does more or less than without faults",
             Self::LegalMoves => "makes an illegal phase move",
             Self::NoOrphan => "leaves an orphan",
             Self::NoFault => "decides what it must not",
@@ -82,6 +86,9 @@ pub struct Summary {
     pub end: BTreeMap<(Kind, Key), Value>,
     /// How often each object was created and deleted.
     pub effects: BTreeMap<(Kind, Key), (u32, u32)>,
+    /// How often each kind of thing was done, whatever it was called: objects made (of Jobs and PipelineRuns those that were
+    /// started), check runs created, targets changed by actions.
+    pub carried_out: BTreeMap<String, usize>,
 }
 
 impl Summary {
@@ -99,6 +106,9 @@ impl Summary {
             if !counts(object.kind()) || !is_effect(object, &started) {
                 continue;
             }
+            if *what == ChangeType::Added {
+                *summary.carried_out.entry(format!("{} made", object.kind().kind)).or_default() += 1;
+            }
             let (made, gone) = summary.effects.entry((object.kind().clone(), object.key())).or_default();
             match what {
                 ChangeType::Added => *made += 1,
@@ -106,6 +116,14 @@ impl Summary {
                 ChangeType::Modified => {}
             }
         }
+        let changed = ground.history.iter().filter_map(|happened| {
+            Some((happened.object.uid(), happened.object.annotation(annotations::CHANGED_BY)?))
+        });
+        let changed = changed.collect::<BTreeSet<_>>().len();
+        let checks = ground.hub.iter().flat_map(|hub| hub.fake.journal());
+        let checks = checks.filter(|one| matches!(one.effect, Effect::CheckRunCreated { .. })).count();
+        let others = [("targets changed by actions", changed), ("check runs created", checks)];
+        summary.carried_out.extend(others.map(|(what, times)| (what.to_owned(), times)));
         summary
     }
 }
@@ -115,20 +133,25 @@ fn counts(kind: &Kind) -> bool {
     kind.kind != EVENT.kind
 }
 
-/// A lock is taken and given back as often as somebody tries, and a Job that is made suspended and never let go (by a
-/// process that came too late) has done nothing: neither is an effect.
+/// A lock is acquired and released as often as somebody tries, and a Job or PipelineRun that is made held and never
+/// started (by a process that came too late) has done nothing: neither is an effect.
 fn is_effect(object: &Object, started: &BTreeSet<String>) -> bool {
     match object.kind() {
         kind if *kind == LEASE => false,
-        kind if *kind == JOB => started.contains(object.uid()),
+        kind if *kind == JOB || *kind == PIPELINE_RUN => started.contains(object.uid()),
         _ => true,
     }
 }
 
-/// The UIDs of the Jobs that were let go at some time.
+/// The UIDs of the Jobs and PipelineRuns that were started at some time.
 fn started(history: &[Happened]) -> BTreeSet<String> {
-    let jobs = history.iter().map(|happened| &happened.object).filter(|object| *object.kind() == JOB);
-    jobs.filter(|job| has_run(job)).map(|job| job.uid().to_owned()).collect()
+    let has_begun = |object: &Object| match object.kind() {
+        kind if *kind == JOB => has_run(object),
+        kind if *kind == PIPELINE_RUN => !held_run::is_held(object),
+        _ => false,
+    };
+    let objects = history.iter().map(|happened| &happened.object);
+    objects.filter(|object| has_begun(object)).map(|object| object.uid().to_owned()).collect()
 }
 
 /// Whether a Job may have run in this version of it.
@@ -247,6 +270,16 @@ pub fn same_as(base: &Summary, run: &Summary) -> Vec<Violation> {
     let effects =
         different(&base.effects, &run.effects).map(|what| Violation { oracle: Oracle::SameEffects, what });
     end.into_iter().chain(effects).collect()
+}
+
+/// As much is done as in the run without faults. That holds where the faults only interrupt: where they change who is first
+/// or how late it is, another number may be right.
+pub fn same_amount(base: &Summary, run: &Summary) -> Vec<Violation> {
+    let times = |of: &Summary, what: &str| of.carried_out.get(what).copied().unwrap_or_default();
+    let all: BTreeSet<&String> = base.carried_out.keys().chain(run.carried_out.keys()).collect();
+    let other = all.into_iter().find(|what| times(base, what) != times(run, what));
+    let told = |what: &String| format!("{what}: {}, without faults {}", times(run, what), times(base, what));
+    other.map(|what| Violation { oracle: Oracle::SameAmount, what: told(what) }).into_iter().collect()
 }
 
 /// The first difference of two maps, in words.

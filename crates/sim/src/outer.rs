@@ -66,6 +66,8 @@ pub fn run(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run {
             used: Default::default(),
             trace_hash: String::new(),
             trace: Vec::new(),
+            struck: Vec::new(),
+            history: Vec::new(),
         },
     }
 }
@@ -105,7 +107,8 @@ async fn play(scenario: &Scenario, setup: &Setup, base: Option<&Summary>) -> Run
     let (trace_hash, trace) = (ground.trace().hash(), ground.trace().lines());
     let requests = shared.state().requests;
     let changes = ground.history.len();
-    Run { summary, violations, requests, changes, used: Default::default(), trace_hash, trace }
+    let (struck, history, used) = (ground.trace().struck(), ground.kept_history(), Default::default());
+    Run { summary, violations, requests, changes, used, trace_hash, trace, struck, history }
 }
 
 /// People and nodes do what they do until the world has settled.
@@ -356,6 +359,7 @@ impl Faulty {
         let (at, fault) = shared.next();
         if let Some(fault) = fault {
             shared.trace.line(|| format!("fault at {at}: {fault}"));
+            shared.trace.strike(fault, format!("{} {}", request.method(), request.uri()));
         }
         let carry_out = |request| self.send(request, &line);
         let reply = match fault {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use pawl_api::k8s::{CONFIG_MAP, JOB, NAMESPACE, NODE, POD, SECRET};
 use pawl_api::meta::Kind;
+use pawl_api::pawl::approval;
+use pawl_api::remedy::kubernetes_execution;
 use pawl_apiserver::ChangeType;
 use pawl_engine::Ports;
 use pawl_engine::caches::Change;
@@ -38,6 +40,8 @@ struct Running {
     asks: Vec<Call>,
     /// Something was not heard: look again later, whatever was decided meanwhile.
     unheard: bool,
+    /// The caches showed everything up to this revision when it was decided.
+    since: u64,
 }
 
 /// One copy of the controllers.
@@ -60,6 +64,8 @@ pub struct Replica {
     running: Vec<Running>,
     /// The replies to external calls, by the reconcile that made them.
     answers: BTreeMap<Work, Answers>,
+    /// By the same, up to which revision the caches had shown everything when it began.
+    begun: BTreeMap<Work, u64>,
     ports: Ports,
     last_delivered: Option<Change>,
 }
@@ -81,6 +87,7 @@ impl Replica {
             awaited: BTreeMap::new(),
             running: Vec::new(),
             answers: BTreeMap::new(),
+            begun: BTreeMap::new(),
             ports,
             last_delivered: None,
         };
@@ -127,7 +134,7 @@ impl Replica {
 
     /// Delivers the next event of one kind.
     pub fn deliver(&mut self, ground: &Ground, kind: &Kind) {
-        let Some(Happened { revision, what, object }) = self.next_event(ground, kind).cloned() else {
+        let Some(Happened { revision, what, object, .. }) = self.next_event(ground, kind).cloned() else {
             return;
         };
         *self.position.entry(kind.clone()).or_default() += 1;
@@ -183,11 +190,18 @@ impl Replica {
         }
     }
 
+    /// The revision up to which the watches of what an approval is about have shown everything.
+    pub fn has_seen_up_to(&self, ground: &Ground) -> u64 {
+        static JUDGED: [Kind; 3] = [CONFIG_MAP, approval::KIND, kubernetes_execution::KIND];
+        let missed = JUDGED.iter().filter_map(|kind| self.next_event(ground, kind));
+        missed.map(|happened| happened.revision - 1).min().unwrap_or(ground.revision())
+    }
+
     /// Observes and decides; what is to be sent is then sent one request at a time.
     ///
     /// # Errors
     /// When the machine decided what it must not.
-    pub fn look(&mut self, item: &Work, now: Timestamp) -> Result<(), Fault> {
+    pub fn look(&mut self, item: &Work, now: Timestamp, seen: u64) -> Result<(), Fault> {
         self.dirty.remove(item);
         self.timers.remove(item);
         self.awaited.remove(item);
@@ -199,6 +213,9 @@ impl Replica {
             return Ok(());
         };
         let Some(machine) = self.router.machine(item) else { return Ok(()) };
+        let begun = self.begun.get(item).copied().filter(|_| self.answers.contains_key(item));
+        let since = begun.map_or(seen, |begun| begun.min(seen));
+        self.begun.insert(item.clone(), since);
         let refusals = self.refusals.get(item).cloned().unwrap_or_default();
         let answers = Arc::new(self.answers.remove(item).unwrap_or_default());
         let keepsake = self.keepsakes.entry(item.clone()).or_default();
@@ -225,7 +242,7 @@ impl Replica {
             self.answers.insert(item.clone(), Arc::unwrap_or_clone(answers));
         }
         if !applying.is_idle() || !asks.is_empty() {
-            self.running.push(Running { work: item.clone(), applying: Some(applying), asks, unheard });
+            self.running.push(Running { work: item.clone(), applying: Some(applying), asks, unheard, since });
         }
         Ok(())
     }
@@ -257,6 +274,11 @@ impl Replica {
         work.and_then(|work| self.router.machine(work)).map_or("", |machine| machine.name())
     }
 
+    /// The revision up to which the caches had shown everything when the plan at `slot` was decided.
+    pub fn decided_since(&self, slot: usize) -> u64 {
+        self.running.get(slot).map_or(0, |running| running.since)
+    }
+
     /// The plan at `slot`, to be driven one request further.
     pub fn applying(&mut self, slot: usize) -> Option<&mut Applying> {
         self.running.get_mut(slot).and_then(|running| running.applying.as_mut())
@@ -267,7 +289,7 @@ impl Replica {
         if slot >= self.running.len() {
             return;
         }
-        let Running { work: item, applying, asks, unheard } = self.running.swap_remove(slot);
+        let Running { work: item, applying, asks, unheard, since } = self.running.swap_remove(slot);
         let Some(applying) = applying else { return };
         let asking = !asks.is_empty();
         let Outcome { writes, refusals, failure, lost_notes: _ } = applying.finish();
@@ -281,7 +303,7 @@ impl Replica {
         if failure.is_some() {
             self.answers.remove(&item);
         } else if !refused && !asks.is_empty() {
-            self.running.push(Running { work: item.clone(), applying: None, asks, unheard });
+            self.running.push(Running { work: item.clone(), applying: None, asks, unheard, since });
         }
         if failure.is_some() || unheard {
             self.back_off(&item, now, jitter);

@@ -429,8 +429,6 @@ fn text<'a>(status: &'a Value, field: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::campaign::{self, Simulator};
-    use crate::fault::{Fault, Injection};
-    use crate::inner::{self, Run, Setup};
 
     /// A first look; `tests/it/faults.rs` and `pawl-dev sim` go further.
     const SEEDS: u64 = 8;
@@ -478,23 +476,5 @@ mod tests {
     #[test]
     fn a_deployer_that_dies_after_pickup_under_faults() {
         check("deploy-dead-deployer");
-    }
-
-    /// One crash per run, at this and only this request: before it leaves, or after it was carried out. A debug build
-    /// does a few runs a second, so requests are passed over; each stride meets others than the seeds above.
-    fn crash_everywhere(name: &str, stride: usize) {
-        let scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
-        let Run { summary: base, requests, .. } = campaign::base(Simulator::Inner, &scenario).unwrap();
-        for at in (0..requests).step_by(stride) {
-            let fault = if at % 2 == 0 { Fault::CrashBefore } else { Fault::CrashAfter };
-            let faults = vec![Injection { at, fault }];
-            let run = inner::run(&scenario, &Setup { faults, ..Setup::plain() }, Some(&base));
-            assert!(run.violations.is_empty(), "{name}: {fault} at {at} of {requests}: {:?}", run.violations);
-        }
-    }
-
-    #[test]
-    fn crash_at_every_write_of_a_tree_install_update_and_delete() {
-        crash_everywhere("installation-tree", 67);
     }
 }

@@ -4,7 +4,10 @@ use futures::FutureExt as _;
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use pawl_api::k8s::CONFIG_MAP;
+use pawl_api::git::repository::AGGREGATE_CHECK;
+use pawl_api::git::{branch, workflow};
+use pawl_api::k8s::{CONFIG_MAP, JOB};
+use pawl_api::meta::Kind;
 use pawl_integrations::github::fake::{
     APP_ID, APP_KEY_PKCS8, Applied, Change, Effect, INSTALLATION_ID, TOKEN,
 };
@@ -254,23 +257,19 @@ fn a_check_run_made_twice_is_noticed() {
     assert_eq!(oracle::one_check(&[created("a"), created("a")])[0].oracle, Oracle::OneCheck);
 }
 
-#[test]
-fn a_check_run_that_never_concludes_is_noticed() {
-    let ground = a_world_with_github();
-    let hub = ground.hub.as_ref().unwrap();
+/// Credentials, and a check run of this name on the commit that `main` is at. Returns the commit.
+fn queue_check_run(ground: &mut Ground, name: &str) -> String {
+    let hub = ground.hub.clone().unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "credentials"},
         "stringData": {"github-app-id": APP_ID.to_string(), "github-installation-id": INSTALLATION_ID.to_string(),
             "github-private-key": APP_KEY_PKCS8}});
-    let path = "/api/v1/namespaces/default/secrets";
-    let made = ground.server.call(request(Method::POST, path, "application/json", &secret).map(Into::into));
-    assert_eq!(made.status(), 201);
-    let ports = hub.ports(
-        &ground.env,
-        &ground.server,
-        Sky::new(&[], &ground.env),
-        ground.trace().clone(),
-        Guards::default(),
+    // The second check run finds it there.
+    ground.send(
+        "person",
+        request(Method::POST, "/api/v1/namespaces/default/secrets", "application/json", &secret),
     );
+    let weather = Sky::new(&[], &ground.env);
+    let ports = hub.ports(&ground.env, &ground.server, weather, ground.trace().clone(), Guards::default());
     let account = Arc::new(Account {
         uid: "u".to_owned(),
         api_url: "https://api.github.com".to_owned(),
@@ -278,10 +277,11 @@ fn a_check_run_that_never_concludes_is_noticed() {
         name: "infra".to_owned(),
         secret: Key::new(Some("default"), "credentials"),
     });
+    let sha = hub.fake.repository("acme/infra").unwrap().head("main").unwrap();
     let run = CheckRun {
-        sha: hub.fake.repository("acme/infra").unwrap().head("main").unwrap(),
-        name: "plan".to_owned(),
-        external_id: "a".to_owned(),
+        sha: sha.clone(),
+        name: name.to_owned(),
+        external_id: name.to_owned(),
         state: CheckState::Queued,
         started_at: None,
         completed_at: None,
@@ -292,8 +292,96 @@ fn a_check_run_that_never_concludes_is_noticed() {
     };
     let call = github::Call::new(&account, Ask::CreateCheckRun(run));
     ports.call(&call.into()).now_or_never().unwrap().unwrap();
+    sha
+}
+
+#[test]
+fn a_check_run_that_never_concludes_is_noticed() {
+    let mut ground = a_world_with_github();
+    queue_check_run(&mut ground, "plan");
+    let hub = ground.hub.as_ref().unwrap();
     assert_eq!(oracle::checks_conclude(hub)[0].oracle, Oracle::ChecksConclude);
     assert_eq!(oracle::contract(hub), []);
+}
+
+/// Sends what a person would, and expects it to be taken.
+fn done(ground: &mut Ground, method: Method, path: &str, body: &Value) {
+    let patches = method == Method::PATCH;
+    let content = if patches { "application/merge-patch+json" } else { "application/json" };
+    let (code, said) = ground.send("person", request(method, path, content, body));
+    assert!(code < 300, "{code}: {}", String::from_utf8_lossy(&said));
+}
+
+fn create(ground: &mut Ground, kind: &Kind, name: &str, metadata: &Value, spec: &Value) -> String {
+    let mut manifest = json!({"metadata": metadata, "spec": spec});
+    if let Some(metadata) = manifest.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.extend([("name".to_owned(), name.into()), ("namespace".to_owned(), "default".into())]);
+    }
+    Deed::create(kind.clone(), manifest).perform(ground).unwrap();
+    ground.get(kind, "default", name).unwrap().uid().to_owned()
+}
+
+fn create_branch(ground: &mut Ground, sha: &str) {
+    let spec = json!({"owner": "acme", "repository": "infra", "name": "main", "sha": sha});
+    create(ground, &branch::KIND, "b", &json!({}), &spec);
+}
+
+#[test]
+fn a_commit_that_was_evaluated_and_has_no_check_for_all_of_it_is_noticed() {
+    let mut ground = a_world_with_github();
+    let sha = queue_check_run(&mut ground, "plan");
+    create_branch(&mut ground, &sha);
+    let missing = |ground: &Ground| oracle::aggregates(&ground.history, ground.hub.as_ref().unwrap());
+    assert_eq!(missing(&ground), [], "nothing was evaluated yet");
+    let path = format!("{}/status", branch::KIND.path(Some("default"), Some("b")));
+    done(&mut ground, Method::PATCH, &path, &json!({"status": {"evaluatedSha": sha}}));
+    let told = missing(&ground);
+    assert_eq!((told.len(), told[0].oracle), (1, Oracle::ChecksConclude));
+    assert!(told[0].what.contains("has no aggregate"), "{}", told[0]);
+    queue_check_run(&mut ground, AGGREGATE_CHECK);
+    assert_eq!(missing(&ground), []);
+}
+
+/// A Job of the Workflow, started; and gone again.
+fn run_job(ground: &mut Ground, workflow_uid: &str) {
+    let owner = json!({"apiVersion": workflow::KIND.api_version(), "kind": "Workflow", "name": "w",
+        "uid": workflow_uid, "controller": true});
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    create(ground, &JOB, "w", &json!({"ownerReferences": [owner]}), &json!({"template": pod}));
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+    done(ground, Method::DELETE, &JOB.path(Some("default"), Some("w")), &options);
+}
+
+#[test]
+fn a_job_that_runs_twice_for_one_visit_of_a_commit_is_noticed() {
+    let (first, second) = ("a".repeat(40), "b".repeat(40));
+    let mut ground = Ground::new(true, false);
+    create_branch(&mut ground, &first);
+    let spec = json!({"owner": "acme", "repository": "infra", "branch": "b", "sha": first, "template": "t", "path": "p"});
+    let uid = create(&mut ground, &workflow::KIND, "w", &json!({}), &spec);
+    run_job(&mut ground, &uid);
+    assert_eq!(oracle::one_job(&ground.history), []);
+    run_job(&mut ground, &uid);
+    let told = oracle::one_job(&ground.history);
+    assert_eq!((told.len(), told[0].oracle), (1, Oracle::OneJob));
+    assert!(told[0].what.contains("ran 2 times in 1 visits"), "{}", told[0]);
+    // A ref that is moved on and back comes to the commit a second time.
+    for sha in [&second, &first] {
+        let path = branch::KIND.path(Some("default"), Some("b"));
+        done(&mut ground, Method::PATCH, &path, &json!({"spec": {"sha": sha}}));
+    }
+    assert_eq!(oracle::one_job(&ground.history), []);
+}
+
+#[test]
+fn a_run_that_does_something_once_more_than_the_plain_one_is_noticed() {
+    let summary = |times| Summary {
+        carried_out: [("PipelineRun made".to_owned(), times)].into_iter().collect(),
+        ..Summary::default()
+    };
+    assert_eq!(oracle::same_amount(&summary(1), &summary(1)), []);
+    assert_eq!(oracle::same_amount(&summary(1), &summary(2))[0].oracle, Oracle::SameAmount);
+    assert_eq!(oracle::same_amount(&summary(1), &Summary::default())[0].oracle, Oracle::SameAmount);
 }
 
 #[test]

@@ -81,6 +81,22 @@ pub fn unexplained_exceptions(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Types by which a caller could switch checks off. Simulated worlds take guards away by changing what a controller is
+/// shown, decides or sends (`crates/sim/src/mutant.rs`).
+pub fn switches(tree: &Tree) -> Vec<Finding> {
+    let why = "a check that can be switched off in the product is off one day";
+    let product = tree.rust().filter(|(path, _)| {
+        !["crates/sim/", "crates/tidy/", "crates/dev/"].iter().any(|room| path.starts_with(room))
+    });
+    let named =
+        |text: &str| ["struct Guards", "enum Guards", "guards: Guards"].iter().any(|is| text.contains(is));
+    product
+        .flat_map(|(path, text)| lines(path, text))
+        .filter(|line| named(line.text))
+        .map(|line| Finding::new(line.at(), "guards that can be switched off", why))
+        .collect()
+}
+
 /// Work that was left undone.
 pub fn undone(tree: &Tree) -> Vec<Finding> {
     let why = "a mark in the code is a promise to nobody: do it now, or make it an issue";
@@ -149,6 +165,7 @@ mod tests {
         assert_clean(&empty_names(&tree));
         assert_clean(&unexplained_exceptions(&tree));
         assert_clean(&undone(&tree));
+        assert_clean(&switches(&tree));
     }
 
     #[test]
@@ -189,6 +206,13 @@ mod tests {
             ("e.rs", "#[ignore = \"needs a cluster\"]\n"),
         ]);
         assert_found(&unexplained_exceptions(&tree), &["a.rs:2", "c.rs:1", "d.rs:2"]);
+    }
+
+    #[test]
+    fn a_switch_on_checks_is_found_in_the_product_and_not_in_the_simulator() {
+        let text = "pub struct Gates;\npub struct Guards {\n    pub uid: bool,\n}\n";
+        let tree = Tree::of([("crates/machines/src/apply.rs", text), ("crates/sim/src/mutant.rs", text)]);
+        assert_found(&switches(&tree), &["crates/machines/src/apply.rs:2"]);
     }
 
     #[test]
