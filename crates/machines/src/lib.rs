@@ -1,7 +1,7 @@
 //! Every decision, and nothing else: no clock, no client, no async, no randomness.
 //!
 //! A machine answers one question about one kind of object: given what was observed and the time, what should be
-//! done next? `observe` reads a [`view::View`], `decide` thinks, [`apply`] turns the plan into requests. All three
+//! done next? `reconcile` reads a [`view::View`] and returns a plan, [`apply`] turns the plan into requests. Both
 //! are plain functions, so the loop, both simulators and the tests run the very same code.
 
 pub mod apply;

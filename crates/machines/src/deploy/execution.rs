@@ -147,8 +147,7 @@ impl Machine for Executions {
 
 impl Executions {
     fn facts<'a>(&self, cx: &'a Context<'a, Execution>) -> Facts<'a> {
-        let execution = cx.typed;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, execution) = (cx.view, cx.object, cx.typed);
         let phase = execution.status.as_ref().and_then(|status| status.phase);
         let family = self.families.read(cx);
         let exported = match phase {

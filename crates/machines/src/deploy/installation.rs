@@ -116,10 +116,9 @@ impl Machine for Installations {
     }
 
     fn reconcile(&self, cx: &Context<'_, Installation>) -> Plan<InstallationStatus> {
-        let facts = self.facts(cx);
-        match lifecycle::of(facts.cx.object, FINALIZER) {
+        match lifecycle::of(cx.object, FINALIZER) {
             Lifecycle::Add => Plan::step(Step::add_finalizer(FINALIZER)),
-            Lifecycle::Run | Lifecycle::CleanUp => run(&facts),
+            Lifecycle::Run | Lifecycle::CleanUp => run(&self.facts(cx)),
             Lifecycle::Nothing => Plan::rest(),
         }
     }
@@ -127,9 +126,8 @@ impl Machine for Installations {
 
 impl Installations {
     fn facts<'a>(&self, cx: &'a Context<'a, Installation>) -> Facts<'a> {
-        let installation = cx.typed;
         use InstallationPhase as P;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, installation) = (cx.view, cx.object, cx.typed);
         let phase = installation.status.as_ref().and_then(|status| status.phase);
         let making = matches!(phase, Some(P::Init | P::CleanupOrphaned));
         let completing = phase == Some(P::Completing);

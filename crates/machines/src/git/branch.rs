@@ -166,8 +166,7 @@ impl Machine for Branches {
 
 impl Branches {
     fn facts<'a>(&self, cx: &'a Context<'a, Branch>) -> Facts<'a> {
-        let branch = cx.typed;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, branch) = (cx.view, cx.object, cx.typed);
         let units = view.owned(&workflow::KIND, me.uid());
         let units = units.into_iter().map(|object| Unit { workflow: object.parse().ok(), object });
         let older = branch.status.iter().flat_map(|status| &status.checks).map(|check| &check.sha);

@@ -101,8 +101,7 @@ impl Machine for Repositories {
 
 impl Repositories {
     fn facts<'a>(&self, cx: &'a Context<'a, Repository>) -> Facts<'a> {
-        let repository = cx.typed;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, repository) = (cx.view, cx.object, cx.typed);
         let owned = view.owned(&branch::KIND, me.uid());
         let branches = owned.into_iter().map(|object| {
             (object.name().to_owned(), Followed { typed: object.parse::<Branch>().ok(), object })

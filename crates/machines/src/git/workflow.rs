@@ -38,7 +38,6 @@ use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::followed::Followed;
 use crate::cluster::job::{JOB, POD};
 use crate::cluster::namespace::{NAMESPACE, is_yes};
-use crate::failure::Failure;
 use crate::freeze::{self, Selecting};
 use crate::held_run::{self, HeldRun, RunState, is_held};
 use crate::lifecycle::{self, Lifecycle};
@@ -107,8 +106,6 @@ struct Facts<'a> {
     job: HeldRun,
     pods: Vec<Arc<Object>>,
     allow_privileged: bool,
-    /// Why the API server does not want the Job.
-    refused: Option<Failure>,
     locks: Locks,
     /// What is wrong with one of its targets.
     target_problem: Option<String>,
@@ -171,12 +168,10 @@ impl Machine for Workflows {
     }
 
     fn reconcile(&self, cx: &Context<'_, Workflow>) -> Plan<WorkflowStatus> {
-        let facts = self.facts(cx);
-        let report = Report::of(&facts);
-        match lifecycle::of(facts.cx.object, finalizers::WORKFLOW) {
+        match lifecycle::of(cx.object, finalizers::WORKFLOW) {
             Lifecycle::Add => Plan::step(Step::add_finalizer(finalizers::WORKFLOW)),
-            Lifecycle::Run => self.run(&facts, report),
-            Lifecycle::CleanUp => ending::clean_up(&facts, report),
+            Lifecycle::Run => run(&self.facts(cx)),
+            Lifecycle::CleanUp => ending::clean_up(&self.facts(cx)),
             Lifecycle::Nothing => Plan::rest(),
         }
     }
@@ -230,7 +225,6 @@ impl Workflows {
                 .as_ref()
                 .map(|object| account::of(view, object).map_err(|none| none.to_string())),
             allow_privileged: home.is_some_and(|home| is_yes(home.label(ALLOW_PRIVILEGED))),
-            refused: cx.refusals.iter().find(|one| one.kind == JOB).map(|one| one.failure.clone()),
             ahead: before.unwrap_or_else(|| Ahead::after_the_start(repository.as_ref())).guarded(self.guards),
             dashboard_url: self.dashboard_url.clone(),
             guards: self.guards,
@@ -244,32 +238,33 @@ impl Workflows {
             cx,
         }
     }
+}
 
-    fn run(&self, facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowStatus> {
-        if let Found::Missing = facts.branch {
-            return without_branch(facts);
+fn run(facts: &Facts<'_>) -> Plan<WorkflowStatus> {
+    let mut report = Report::of(facts);
+    if let Found::Missing = facts.branch {
+        return without_branch(facts);
+    }
+    if report.is_over() && facts.guards.terminal_check {
+        return ending::finished(facts, report);
+    }
+    let going = facts.job.found().is_none_or(|job| !held_run::is_finished(job));
+    if let Some(by) = facts.cx.object.annotation(annotations::CANCEL).filter(|_| going) {
+        return ending::cancelled(facts, report, by);
+    }
+    match facts.job.state() {
+        RunState::Absent => starting::start(facts, report),
+        RunState::Foreign(job) => {
+            // Whether the template is there no longer matters, and nobody will look again.
+            condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
+            let message = not_ours(facts);
+            still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message), job)
         }
-        if report.is_over() && facts.guards.terminal_check {
-            return ending::finished(facts, report);
-        }
-        let going = facts.job.found().is_none_or(|job| !held_run::is_finished(job));
-        if let Some(by) = facts.cx.object.annotation(annotations::CANCEL).filter(|_| going) {
-            return ending::cancelled(facts, report, by);
-        }
-        match facts.job.state() {
-            RunState::Absent => starting::start(facts, report),
-            RunState::Foreign(job) => {
-                // Whether the template is there no longer matters, and nobody will look again.
-                condition::remove(&mut report.status.conditions, TEMPLATE_FOUND);
-                let message = not_ours(facts);
-                still_so(report.ends(WorkflowPhase::Failed, Reason::OwnershipMismatch, message), job)
-            }
-            RunState::Vanished => vanished(facts, report),
-            RunState::Late(job) => Plan::steps(HeldRun::delete_late(job)),
-            RunState::Unrecorded(job) if is_held(job) && !job.is_deleting() => record(facts, report, job),
-            RunState::Held(job) => start_job(facts, report, job),
-            RunState::Unrecorded(job) | RunState::Started(job) => follow(facts, report, job),
-        }
+        RunState::Vanished => vanished(facts, report),
+        RunState::Late(job) => Plan::steps(HeldRun::delete_late(job)),
+        RunState::Unrecorded(job) if is_held(job) && !job.is_deleting() => record(facts, report, job),
+        RunState::Held(job) => start_job(facts, report, job),
+        RunState::Unrecorded(job) | RunState::Started(job) => follow(facts, report, job),
     }
 }
 

@@ -227,8 +227,7 @@ impl Machine for KubernetesExecutions {
 
 impl KubernetesExecutions {
     fn facts<'a>(&self, cx: &'a Context<'a, KubernetesExecution>) -> Facts<'a> {
-        let execution = cx.typed;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, execution) = (cx.view, cx.object, cx.typed);
         let order = asking::order(me, &execution.spec);
         let wish = validate::wish(me, &execution.spec, &order);
         let known: &[Target] = wish.as_ref().map(|wish| wish.targets.as_slice()).unwrap_or_default();

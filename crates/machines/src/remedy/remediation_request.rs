@@ -133,8 +133,7 @@ impl Machine for RemediationRequests {
 
 impl RemediationRequests {
     fn facts<'a>(&self, cx: &'a Context<'a, RemediationRequest>) -> Facts<'a> {
-        let request = cx.typed;
-        let (view, me) = (cx.view, cx.object);
+        let (view, me, request) = (cx.view, cx.object, cx.typed);
         let target = request.spec.target_resource.target().map_err(|error| error.to_string());
         let over = phase_of(request).is_some_and(RemediationPhase::is_terminal);
         let steps = Steps::observe(view, &self.system_namespace, me, request, target.as_ref().ok());

@@ -166,8 +166,8 @@ impl Machine for WorkflowExecutions {
 
 impl WorkflowExecutions {
     fn facts<'a>(&self, cx: &'a Context<'a, WorkflowExecution>) -> Facts<'a> {
-        let execution = cx.typed;
-        let (view, me, spec) = (cx.view, cx.object, &execution.spec);
+        let (view, me, execution) = (cx.view, cx.object, cx.typed);
+        let spec = &execution.spec;
         let (kind, key) = (run::kind_of(spec.engine), run::key(me, spec));
         let found = view.get(&kind, &key);
         let recorded = execution.status.as_ref().and_then(|status| status.pipeline_run_uid.clone());

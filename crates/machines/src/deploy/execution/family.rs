@@ -282,6 +282,28 @@ mod tests {
         }
     }
 
+    fn family_of(uid: &str, items: usize) -> Family {
+        let mut execution = execution("one", 1);
+        execution["metadata"]["uid"] = uid.into();
+        let execution = Object::new(execution::KIND, execution).unwrap().parse::<Execution>().unwrap();
+        let object = Object::new(deploy_item::KIND, item(0, true, &json!({}))).unwrap();
+        let owned = (0..items).map(|_| Owned::unread(Arc::clone(&object))).collect();
+        Family { owned, ..Family::none(&execution) }
+    }
+
+    #[test]
+    fn large_families_are_kept_each_for_its_execution_and_only_so_many() {
+        let families = Families::default();
+        families.keep(family_of("small", WORTH_KEEPING - 1));
+        (0..=MAX_FAMILIES).for_each(|at| families.keep(family_of(&format!("e{at}"), WORTH_KEEPING + at)));
+        let kept = |uid: &str| families.take(uid).map(|family| family.owned.len());
+        assert_eq!(kept("small"), None, "it is read anew");
+        assert_eq!(kept("e0"), None, "the oldest made room");
+        assert_eq!(kept("e1"), Some(WORTH_KEEPING + 1));
+        assert_eq!(kept("e1"), None, "it was taken");
+        assert_eq!(kept(&format!("e{MAX_FAMILIES}")), Some(WORTH_KEEPING + MAX_FAMILIES));
+    }
+
     #[test]
     fn one_that_did_not_change_is_not_looked_into_again() {
         let mut cluster = Cluster::of(&[execution::KIND, deploy_item::KIND, target::KIND], "");

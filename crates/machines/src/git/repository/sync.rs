@@ -110,7 +110,7 @@ fn follow(
             Some((wanted.pull_request?, Head { branch, sha: &wanted.sha, is_fork }))
         })
         .collect();
-    let commands = comments::obey(account, &unread, &heads, &facts.cx.answers);
+    let commands = comments::obey(account, &unread, &heads, facts.cx.answers);
     asks.extend(commands.asks.iter().cloned());
     let asks = unasked(facts, asks);
     if !asks.is_empty() {

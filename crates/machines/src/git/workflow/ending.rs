@@ -75,7 +75,8 @@ pub(super) fn cancelled(facts: &Facts<'_>, report: Report<'_>, by: &str) -> Plan
 }
 
 /// Stops what runs, tells GitHub, lets go, and only then gives the object up.
-pub(super) fn clean_up(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
+pub(super) fn clean_up(facts: &Facts<'_>) -> Plan<WorkflowStatus> {
+    let report = Report::of(facts);
     let asked_at = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(facts.cx.now, |time| time.0);
     let limit = later(asked_at, CLEANUP_LIMIT);
     let going = facts.job.own().filter(|job| !held_run::is_finished(job) && facts.guards.finalizer_order);

@@ -7,10 +7,8 @@
 //! Many wait at the same time, and each looks again whenever it may be its turn: so what is only needed by the one that
 //! starts (the check run, the Job itself) is made after everything that others have to be asked for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use pawl_api::git::workflow::TEMPLATE_FOUND;
 use pawl_api::git::{Branch, WorkflowPhase, WorkflowStatus, WorkflowTemplate};
 use pawl_api::meta::{Gate, GateName, NewCondition, Reason, condition};
@@ -20,26 +18,26 @@ use super::locking::{self, Places};
 use super::report::Report;
 use super::telling::{self, Told};
 use super::{Facts, Found, later, looked_at, not_ours, still_so};
+use crate::cluster::job::JOB;
 use crate::failure::Failure;
 use crate::freeze::Standing;
 use crate::git::github::CheckState;
 use crate::git::job_template::{self, BuildError, Ingredients};
 use crate::git::matching::{self, Dependencies};
 use crate::lock::{Busy, LockResult};
-use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
 
 /// How long until a Job that a quota kept out is tried again: nothing tells us when a quota frees up.
 const QUOTA_RETRY: Duration = Duration::from_secs(30);
 
 /// The next step of a Workflow that has no Job.
-pub(super) fn start(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<WorkflowStatus> {
-    if let Some(failure) = &facts.refused {
-        return refused(report, failure, facts.cx.now);
+pub(super) fn start(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
+    if let Some(failure) = facts.cx.refused(&JOB) {
+        return refused(report, failure);
     }
-    let (branch, template) = match ingredients(facts, &mut report) {
+    let (mut report, branch, template) = match ingredients(report) {
         Ok(found) => found,
-        Err(stop) => return stop.plan(facts, report),
+        Err(plan) => return *plan,
     };
     report.template_found();
     // What cannot be built ends before anybody is waited for, or told of it.
@@ -120,66 +118,40 @@ fn job_created(facts: &Facts<'_>) -> Note {
     }
 }
 
-/// Why there is nothing to make a Job of.
-enum Missing {
-    /// The Branch is on its way out.
-    BranchGoes,
-    BranchMalformed(String),
-    /// The ref has moved on before this run started.
-    Superseded(Arc<Object>),
-    Template,
-    TemplateMalformed(String),
-}
-
+/// What the Job is made of; or what to do while that is not there.
 fn ingredients<'a>(
-    facts: &'a Facts<'a>,
-    report: &mut Report<'_>,
-) -> Result<(&'a Arc<Branch>, &'a Arc<WorkflowTemplate>), Missing> {
+    mut report: Report<'a>,
+) -> Result<(Report<'a>, &'a Branch, &'a WorkflowTemplate), Box<Plan<WorkflowStatus>>> {
+    let (facts, spec) = (report.facts, &report.facts.cx.typed.spec);
+    let stop = |plan| Err(Box::new(plan));
     let branch = match &facts.branch {
-        Found::There { object, .. } if object.is_deleting() => return Err(Missing::BranchGoes),
-        Found::Missing => return Err(Missing::BranchGoes),
-        Found::Malformed(problem) => return Err(Missing::BranchMalformed(problem.clone())),
-        Found::There { object, typed } if typed.spec.sha != facts.cx.typed.spec.sha => {
-            return Err(Missing::Superseded(Arc::clone(object)));
+        Found::There { object, typed } if !object.is_deleting() && typed.spec.sha == spec.sha => {
+            typed.as_ref()
         }
-        Found::There { typed, .. } => typed,
+        Found::There { object, .. } if !object.is_deleting() => {
+            let message = format!("Branch {} has moved on to another commit", spec.branch);
+            let plan = report.ends(WorkflowPhase::Cancelled, Reason::Superseded, message);
+            return stop(still_so(plan, object));
+        }
+        Found::There { .. } | Found::Missing => {
+            let message = "the Branch is being deleted";
+            return stop(report.stays(WorkflowPhase::Pending, Reason::Pending, message));
+        }
+        Found::Malformed(problem) => {
+            let message = format!("Branch {}: {problem}", spec.branch);
+            return stop(report.ends(WorkflowPhase::Failed, Reason::Invalid, message));
+        }
     };
     match &facts.template {
-        Found::There { typed, .. } => Ok((branch, typed)),
+        Found::There { typed, .. } => Ok((report, branch, typed.as_ref())),
         Found::Malformed(problem) => {
             report.condition(NewCondition::yes(TEMPLATE_FOUND, Reason::TemplateInvalid, problem.clone()));
-            Err(Missing::TemplateMalformed(problem.clone()))
+            stop(report.ends(WorkflowPhase::Failed, Reason::TemplateInvalid, problem))
         }
         Found::Missing => {
-            let message = format!("WorkflowTemplate {} is not there", facts.cx.typed.spec.template);
-            report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message));
-            Err(Missing::Template)
-        }
-    }
-}
-
-impl Missing {
-    fn plan(self, facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowStatus> {
-        let spec = &facts.cx.typed.spec;
-        match self {
-            Self::BranchGoes => {
-                report.stays(WorkflowPhase::Pending, Reason::Pending, "the Branch is being deleted")
-            }
-            Self::BranchMalformed(problem) => {
-                let message = format!("Branch {}: {problem}", spec.branch);
-                report.ends(WorkflowPhase::Failed, Reason::Invalid, message)
-            }
-            Self::Superseded(branch) => {
-                let message = format!("Branch {} has moved on to another commit", spec.branch);
-                still_so(report.ends(WorkflowPhase::Cancelled, Reason::Superseded, message), &branch)
-            }
-            Self::TemplateMalformed(problem) => {
-                report.ends(WorkflowPhase::Failed, Reason::TemplateInvalid, problem)
-            }
-            Self::Template => {
-                let message = format!("WorkflowTemplate {} is not there", spec.template);
-                report.stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message)
-            }
+            let message = format!("WorkflowTemplate {} is not there", spec.template);
+            report.condition(NewCondition::no(TEMPLATE_FOUND, Reason::TemplateNotFound, message.clone()));
+            stop(report.stays(WorkflowPhase::Pending, Reason::TemplateNotFound, message))
         }
     }
 }
@@ -277,9 +249,9 @@ fn unbuildable(facts: &Facts<'_>, mut report: Report<'_>, error: &BuildError) ->
 }
 
 /// The API server did not want the Job: for good, or until a quota frees up.
-fn refused(report: Report<'_>, failure: &Failure, now: Timestamp) -> Plan<WorkflowStatus> {
+fn refused(report: Report<'_>, failure: &Failure) -> Plan<WorkflowStatus> {
     if failure.is_quota() {
-        let at = later(now, QUOTA_RETRY);
+        let at = later(report.facts.cx.now, QUOTA_RETRY);
         let plan = report.goes_on(WorkflowPhase::Pending, Reason::QuotaExceeded, failure.message.clone());
         return plan.wake_at(at);
     }

@@ -105,11 +105,8 @@ struct Teller<'a> {
     name: String,
 }
 
-/// What ends the telling early.
-type Stop<T> = Result<T, Told>;
-
 impl Teller<'_> {
-    fn tell(&self, status: &WorkflowStatus, state: CheckState) -> Stop<Told> {
+    fn tell(&self, status: &WorkflowStatus, state: CheckState) -> Result<Told, Told> {
         let log = self.log(state);
         let Some(id) = check_run_id(self.facts, status) else {
             let access = self.hear(Ask::Access, log.as_ref().err());
@@ -122,7 +119,7 @@ impl Teller<'_> {
     }
 
     /// A check run may be there whose id was never written down.
-    fn tell_lost(&self, status: &WorkflowStatus, state: CheckState) -> Stop<Told> {
+    fn tell_lost(&self, status: &WorkflowStatus, state: CheckState) -> Result<Told, Told> {
         match self.identity(self.hear(Ask::Access, None))? {
             Identity::Token => self.set_status(status, state, &None),
             Identity::App => {
@@ -138,7 +135,7 @@ impl Teller<'_> {
         }
     }
 
-    fn create(&self, run: &CheckRun) -> Stop<Told> {
+    fn create(&self, run: &CheckRun) -> Result<Told, Told> {
         let ask = Ask::CreateCheckRun(run.clone());
         let Reply::CheckRun(Some(made)) = self.hear(ask.clone(), None)? else {
             return Err(self.mismatch(ask));
@@ -150,12 +147,12 @@ impl Teller<'_> {
         self.update(made.id, run)
     }
 
-    fn update(&self, id: i64, run: &CheckRun) -> Stop<Told> {
+    fn update(&self, id: i64, run: &CheckRun) -> Result<Told, Told> {
         self.hear(Ask::UpdateCheckRun { id, run: run.clone() }, None)?;
         Ok(self.told(Some(id), run.state))
     }
 
-    fn set_status(&self, status: &WorkflowStatus, state: CheckState, log: &Log) -> Stop<Told> {
+    fn set_status(&self, status: &WorkflowStatus, state: CheckState, log: &Log) -> Result<Told, Told> {
         // To a commit status, running is as pending as queued.
         if state == CheckState::InProgress {
             return Ok(Told::Already);
@@ -227,7 +224,7 @@ impl Teller<'_> {
 
     /// The end of the log that explains a failure. It is asked for before anything is told, and what cannot be read is
     /// left out.
-    fn log(&self, state: CheckState) -> Stop<Log> {
+    fn log(&self, state: CheckState) -> Result<Log, Told> {
         let CheckState::Completed(Conclusion::Failure | Conclusion::TimedOut) = state else {
             return Ok(None);
         };
@@ -248,13 +245,13 @@ impl Teller<'_> {
         Ok(Some((culprit.name.clone(), text)))
     }
 
-    fn identity(&self, access: Stop<Reply>) -> Stop<Identity> {
+    fn identity(&self, access: Result<Reply, Told>) -> Result<Identity, Told> {
         let Reply::Access(access) = access? else { return Err(self.mismatch(Ask::Access)) };
         Ok(access.identity)
     }
 
     /// What GitHub answered; asked for together with `also` where it was not asked yet.
-    fn hear(&self, ask: Ask, also: Option<&Told>) -> Stop<Reply> {
+    fn hear(&self, ask: Ask, also: Option<&Told>) -> Result<Reply, Told> {
         let call = Call::new(self.account, ask);
         match self.facts.cx.answers.get(&call) {
             None => {

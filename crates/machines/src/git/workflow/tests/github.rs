@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::external::{Call, Reply};
+use crate::failure::Failure;
 use crate::git::github::{
     self, Access, Ask, CheckRun, CheckRunRef, CheckState, Conclusion, Identity, Reply as Said, StatusState,
 };

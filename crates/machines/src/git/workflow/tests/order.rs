@@ -1,6 +1,7 @@
 //! Who goes before whom: locks, earlier commits, dependencies, places.
 
 use super::*;
+use crate::failure::Failure;
 use crate::view::View;
 use pawl_api::git::workflow::HELD;
 
