@@ -322,7 +322,7 @@ mod tests {
                 world.create(SECRET, json!({"metadata": metadata}));
                 let undo = json!({"name": undo, "namespace": EXECUTOR_NAMESPACE, "sha256": "d"});
                 let information = json!({"available": true, "undoRef": undo});
-                world.says(name, json!({"rollbackInformation": information, "approvalDigest": "first"}));
+                world.says(name, &json!({"rollbackInformation": information, "approvalDigest": "first"}));
             }
             world
         }
@@ -337,7 +337,7 @@ mod tests {
             assert_eq!(code, 200, "{}", String::from_utf8_lossy(&body));
         }
 
-        fn says(&mut self, name: &str, status: Value) {
+        fn says(&mut self, name: &str, status: &Value) {
             let path = format!("{}/status", EXECUTION.path(Some("default"), Some(name)));
             self.patch(&path, &json!({"status": status}));
         }
