@@ -235,7 +235,7 @@ fn a_stalled_replica_makes_no_pod_of_a_job_that_is_gone() {
 
 #[test]
 fn a_ref_that_is_back_before_its_branch_noticed_runs_again() {
-    let pin = Pin { simulator: Inner, scenario: "git-force-push", seed: 2, replicas: 1, faults: &[] };
+    let pin = Pin { simulator: Inner, scenario: "git-force-push", seed: 3, replicas: 2, faults: &[] };
     keeps(&pin, |run| {
         let mut shas: Vec<&str> =
             of_kind(run, branch::KIND).filter_map(|one| text(one, "/spec/sha")).collect();
@@ -253,9 +253,9 @@ fn a_check_that_is_opened_again_is_concluded_again_though_the_status_that_said_s
     let pin = Pin {
         simulator: Inner,
         scenario: "git-rerequested",
-        seed: 9,
+        seed: 10,
         replicas: 2,
-        faults: &[(3, Conflict), (43, ServerError), (55, Conflict)],
+        faults: &[(11, Timeout), (98, ServerError), (108, TooManyRequests)],
     };
     keeps(&pin, |run| lost(run, "PATCH", "/branches/"));
 }
