@@ -17,7 +17,7 @@ fn line(name: &str, text: &str) -> String {
 }
 
 fn helps(path: &str, command: &clap::Command) -> String {
-    // What is set in somebody's environment is shown beside an argument's name otherwise.
+    // Help shows the value of an environment variable beside its name; the record must not depend on it.
     let mut shown = command.clone().mut_args(|argument| argument.hide_env_values(true));
     let own = line(&format!("{path} --help"), &shown.render_long_help().to_string());
     let below = command.get_subcommands().map(|sub| helps(&format!("{path} {}", sub.get_name()), sub));

@@ -111,7 +111,7 @@ pub(crate) fn is_transient(failure: &Failure) -> bool {
     }
 }
 
-/// What [`Call`] needs of a request whose type it does not know.
+/// The operations of a request of any type, for [`Call`].
 trait AnyRequest: Any + Debug + Display + Send + Sync {
     fn system(&self) -> &'static str;
     fn may_write(&self) -> bool;

@@ -85,7 +85,7 @@ impl HeldRun {
         }
     }
 
-    /// What exists under the run's name, whoever created it.
+    /// The object of the run's name, of any owner.
     pub fn found(&self) -> Option<&Arc<Object>> {
         self.found.as_ref()
     }

@@ -27,7 +27,7 @@ pub trait Machine: Send + Sync + 'static {
 
     fn description(&self) -> Description;
 
-    /// What to do next for the object. Pure and total: it only reads, what is absent or malformed is a fact too, and bad
+    /// Plans the next steps for the object. Pure and total: it only reads, absent and malformed objects are facts too, and bad
     /// input is a decision.
     fn reconcile(&self, cx: &Context<'_, Self::Kind>) -> Plan<Self::Status>;
 

@@ -198,7 +198,7 @@ impl Step {
     }
 }
 
-/// What must hold on the API server before a plan goes on.
+/// A condition that the API server must confirm before a plan goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// This object does not exist; with an empty UID, none of its name does.

@@ -367,7 +367,7 @@ impl Cluster {
         );
     }
 
-    /// What the server has there.
+    /// The object as the server stores it.
     fn read(&mut self, path: &str) -> Option<Value> {
         let (code, found) = self.send(request(Method::GET, path, &Value::Null));
         (code == 200).then_some(found)

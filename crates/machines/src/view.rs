@@ -117,7 +117,7 @@ pub struct Context<'a, K> {
 }
 
 impl<K> Context<'_, K> {
-    /// What the API server said when it refused to write an object of this kind.
+    /// The API server's refusal to write an object of this kind, if there was one.
     pub fn refused(&self, kind: &Kind) -> Option<&Failure> {
         self.refusals.iter().find(|refusal| refusal.kind == *kind).map(|refusal| &refusal.failure)
     }

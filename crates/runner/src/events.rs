@@ -19,7 +19,7 @@ const SCHEDULER: &str = "default-scheduler";
 /// Repeated Events are counted, not added; so many are remembered before the memory starts afresh.
 const MAX_REMEMBERED: usize = 4096;
 
-/// What an Event says, in a kubelet's words where it has some.
+/// An Event of a Pod, with the kubelet's reason and message where the kubelet has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     type_: &'static str,
@@ -63,7 +63,7 @@ impl Note {
         Self::warning("Failed", format!("Error: {message}"))
     }
 
-    /// Who is said to report it: what a scheduler would say is said in its name.
+    /// The reporting component: the scheduler for scheduling Events, otherwise the kubelet.
     fn component(&self) -> &'static str {
         if matches!(self.reason, "Scheduled" | "FailedScheduling") { SCHEDULER } else { KUBELET }
     }

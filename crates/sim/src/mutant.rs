@@ -37,9 +37,9 @@ pub enum Guard {
     UidPrecondition,
     /// Writes apply only to the version that was decided on.
     ResourceVersion,
-    /// What seems gone from a cache is asked for once more before anything is deleted because of it.
+    /// An owner that a cache does not show is read from the server before its dependents are deleted.
     OwnerLiveCheck,
-    /// What the object owns is made and removed only while the object is as it was when that was decided.
+    /// Children are created and deleted only while their owner is in the version that was decided on.
     BasisCheck,
     /// The API server itself compares, where it can, so that a process that stalls after its last look does nothing.
     Fence,
@@ -49,9 +49,9 @@ pub enum Guard {
     ReadYourWrites,
     /// The finalizer of a Workflow goes only after its Job.
     FinalizerOrder,
-    /// What is finished does not run again (I2).
+    /// A finished unit does not run again (I2).
     TerminalCheck,
-    /// What comes from a fork waits until somebody may and does let it run.
+    /// A pull request from a fork waits until a person with write access approves it.
     ForkGate,
     /// A commit of the default branch waits for the earlier ones.
     Sequence,
@@ -96,7 +96,7 @@ impl Guards {
         self.without != Some(guard)
     }
 
-    /// What the caches show to the controller of `me`.
+    /// The caches as the controller of `me` sees them.
     pub fn view<'a>(self, view: &'a dyn View, me: &'a Object) -> impl View + 'a {
         Shown { view, me, guards: self }
     }

@@ -72,7 +72,7 @@ pub struct RemediationRequestSpec {
     /// The user who asks; must be the one who creates the object. Handed down to the steps.
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
-    /// What happens to finished steps when the request does not complete: `none` leaves them as they are; `manual` too, and
+    /// Rolls finished steps back, or not, when the request does not complete: `none` leaves them as they are; `manual` too, and
     /// the condition RollbackAvailable says which `pawl rollback` takes them back; `automatic` takes them back when a step
     /// fails, the newest first.
     #[serde(default)]

@@ -240,7 +240,7 @@ fn subresources(resource: &Resource) -> Vec<Part<'_>> {
     out
 }
 
-/// What else a resource is called, where it is called anything else.
+/// Adds the short names and categories of a resource, where it has them.
 fn add_names(entry: &mut Value, resource: &Resource) {
     let Some(entry) = entry.as_object_mut() else { return };
     for (field, names) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {

@@ -1,4 +1,4 @@
-//! What did the server's process use?
+//! Reads processor time and memory of the measured process from `/proc`.
 //!
 //! Read from `/proc`, so it works for any server on the same machine, and only there. Memory is anonymous memory
 //! (`RssAnon`): heap and stacks. Pages of the executable are not counted, because the kernel can drop them at any time.
@@ -24,7 +24,7 @@ pub(super) struct Process {
     peak_bytes: Arc<AtomicU64>,
 }
 
-/// What it has used until now.
+/// Processor time and memory used so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     /// User and system time of all threads.

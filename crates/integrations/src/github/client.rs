@@ -317,7 +317,7 @@ impl Client {
         }
         let no_commit = status == 422 && matches!(call.endpoint, Endpoint::Commit | Endpoint::Compare);
         if status == 404 && call.endpoint == Endpoint::Token {
-            let problem = format!("GitHub knows no such installation of the App: {message}");
+            let problem = format!("the installation of the GitHub App does not exist: {message}");
             return Err(Error::Credentials { attempt, problem });
         }
         if matches!(status, 404 | 410) || no_commit {

@@ -157,7 +157,7 @@ struct Facts<'a> {
     /// What a container item looks at.
     container: Option<container::Facts>,
     locks: Locks,
-    /// What is wrong with the targets that its annotation lists.
+    /// The problem with the targets in its annotation, if there is one.
     target_problem: Option<String>,
     /// The Freezes that select it, while a job has not begun to act.
     freezes: Selecting,

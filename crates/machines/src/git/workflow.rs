@@ -105,7 +105,7 @@ struct Facts<'a> {
     pods: Vec<Arc<Object>>,
     allow_privileged: bool,
     locks: Locks,
-    /// What is wrong with one of its targets.
+    /// The problem with one of its targets, if there is one.
     target_problem: Option<String>,
     places: Places,
     /// The Freezes that select it, until its Job is recorded.
@@ -294,7 +294,7 @@ fn start_job(facts: &Facts<'_>, mut report: Report<'_>, job: &Object) -> Plan<Wo
 }
 
 impl Facts<'_> {
-    /// What it acts on, normalized.
+    /// The first target of the Workflow, normalized.
     fn target(&self) -> Option<&Target> {
         self.locks.targets().first()
     }

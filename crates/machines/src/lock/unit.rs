@@ -20,7 +20,7 @@ use crate::object::{Key, Object, Reference};
 use crate::plan::Step;
 use crate::view::View;
 
-/// What the caches show of a unit's locks.
+/// The Leases of a unit's targets, as the caches show them.
 #[derive(Debug)]
 pub struct Locks {
     system_namespace: String,

@@ -62,7 +62,7 @@ const KINDS: [Kind; 18] = [
 
 pub(super) const EXECUTOR: &str = "kubernaut-executor";
 
-/// What the fake ports answer: tests write it.
+/// The answers of the fake ports, set by tests.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) access: Access,

@@ -113,7 +113,7 @@ struct Facts<'a> {
     /// Why it does not want a lock.
     lock_refused: Option<failure::Failure>,
     locks: Locks,
-    /// Who holds the Leases of its targets.
+    /// The holders of its targets' Leases.
     conflicts: BTreeMap<Key, ConflictingWorkflow>,
 }
 
@@ -539,7 +539,7 @@ fn refused(report: Report<'_>, failure: &failure::Failure) -> Plan<WorkflowExecu
     report.fails(&Failure::plain(reason, failure.to_string(), false))
 }
 
-/// Who holds the Leases of the targets, where somebody does.
+/// The holders of those targets' Leases that are held.
 fn conflicts(view: &dyn View, locks: &Locks) -> BTreeMap<Key, ConflictingWorkflow> {
     let leases = locks.targets().iter().filter_map(|target| locks.lease(target));
     let held = leases.filter(|lease| lock::read(Some(lease)) != Lock::Free);

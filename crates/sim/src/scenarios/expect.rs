@@ -1,4 +1,4 @@
-//! What scenarios expect of their end, and of the moment at which something is done.
+//! Checks that scenarios share: of the end of a run, and of the moment when a deed becomes possible.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

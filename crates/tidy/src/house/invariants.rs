@@ -67,7 +67,7 @@ impl<'a> Guards<'a> {
         Self { tests, oracles: file(ORACLES), mutants: file(MUTANTS) }
     }
 
-    /// What a list names that does not exist: `tests `a`, `b`; oracles `C`; mutants `d`.`.
+    /// The guards of a list that do not exist: `tests `a`, `b`; oracles `C`; mutants `d`.`.
     fn missing(&self, line: &Line<'_>, list: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
         for part in list.trim_end_matches('.').split("; ") {

@@ -20,7 +20,7 @@ const fn room(name: &'static str, sees: &'static [&'static str], tests_see: &'st
     Room { name, sees, tests_see }
 }
 
-/// What is shipped, but for the executable itself.
+/// The shipped crates, without the executable.
 const PRODUCT: &[&str] = &[
     "api",
     "machines",

@@ -51,7 +51,7 @@ const MAX_FAMILIES: usize = 16;
 /// Families smaller than this are read anew each time: that is cheap.
 const WORTH_KEEPING: usize = 100;
 
-/// What the last reconciles of large Executions read: work that need not be done again, never a fact. It may be lost between
+/// Cache of the children that the last reconciles of large Executions read. It saves work and decides nothing: it may be lost between
 /// any two reconciles, and a decision is the same without it.
 #[derive(Debug, Default)]
 #[expect(

@@ -118,7 +118,7 @@ fn job_created(facts: &Facts<'_>) -> Note {
     }
 }
 
-/// What the Job is made of; or what to do while that is not there.
+/// Finds the Branch and the template of the Job, or plans the wait for them.
 fn ingredients<'a>(
     mut report: Report<'a>,
 ) -> Result<(Report<'a>, &'a Branch, &'a WorkflowTemplate), Box<Plan<WorkflowStatus>>> {

@@ -52,7 +52,7 @@ impl Act for Cordon<'_> {
         words(node)
     }
 
-    /// What makes a node what it was: it may have been so before.
+    /// The action that restores the node: cordon if it was cordoned before, otherwise uncordon.
     fn undo(&self, seen: &Seen, _: &Seen) -> Option<(Action, Value)> {
         let node = seen.object(&self.place()?)?;
         let action = if is_cordoned(node) { Action::CordonNode } else { Action::UncordonNode };

@@ -37,9 +37,9 @@ pub struct Definition {
     pub undo: UndoKind,
     /// The kinds of its targets; none where the parameters name an object of any kind.
     pub kinds: &'static [Kind],
-    /// What its ServiceAccount may do to objects of these kinds, anywhere.
+    /// Verbs that its ServiceAccount gets on these kinds, in every namespace.
     pub verbs: &'static [&'static str],
-    /// What its ServiceAccount may do beside that: group, resource (with the subresource, as `pods/eviction`) and verbs.
+    /// Further rules for its ServiceAccount: group, resource (with the subresource, as `pods/eviction`) and verbs.
     pub more_rules: &'static [(&'static str, &'static str, &'static [&'static str])],
     /// The parameters of an example: the value of the union's member.
     pub example: fn() -> Value,
@@ -200,7 +200,7 @@ pub(super) trait Act {
         self.place().map(|place| place.target())
     }
 
-    /// What its ServiceAccount must be allowed; `verbs` are those of the definition.
+    /// The access that its ServiceAccount needs; `verbs` are those of the definition.
     fn needs(&self, order: &Order, verbs: &'static [&'static str]) -> Vec<Need> {
         needs_on(&self.places(order), verbs)
     }
@@ -228,7 +228,7 @@ pub(super) trait Act {
         PatchType::Merge
     }
 
-    /// What to do about what was seen.
+    /// Plans the writes from the objects that were read.
     fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
         let Some(place) = self.place() else {
             return Course::Refuse("it names no target".to_owned());
@@ -362,13 +362,13 @@ impl Definition {
         })
     }
 
-    /// What the action acts on. `None` where the parameters of that action are missing, or name no one object: a manifest
+    /// The target of the action. `None` where the parameters of that action are missing, or name no one object: a manifest
     /// has as many targets as objects.
     pub fn target(&self, parameters: &ActionParameters) -> Option<Result<Target, ParseError>> {
         (self.parameters)(parameters)?.target()
     }
 
-    /// What the action's ServiceAccount must be allowed.
+    /// The access that the action's ServiceAccount needs.
     pub fn needs(&self, order: &Order, parameters: &ActionParameters) -> Vec<Need> {
         (self.parameters)(parameters).map(|act| act.needs(order, self.verbs)).unwrap_or_default()
     }
@@ -378,14 +378,14 @@ impl Definition {
         (self.parameters)(parameters).map(|act| act.places(order)).unwrap_or_default()
     }
 
-    /// What must be read next; nothing, when all that matters was seen.
+    /// The objects to read next; empty when everything needed was read.
     pub fn reads(&self, context: &Context<'_>, seen: &Seen) -> Vec<Read> {
         let Some(act) = (self.parameters)(context.parameters) else { return Vec::new() };
         let targets = act.places(context.order).into_iter().map(Read::Object);
         targets.chain(act.more_reads(context, seen)).filter(|read| !seen.has(read)).collect()
     }
 
-    /// What to do about what was seen.
+    /// Plans the writes from the objects that were read.
     pub fn course(&self, context: &Context<'_>, seen: &Seen) -> Course {
         match ((self.parameters)(context.parameters), context.mistaken()) {
             (_, Some(why)) => Course::Refuse(why.to_owned()),
@@ -394,7 +394,7 @@ impl Definition {
         }
     }
 
-    /// What its targets are, in the order of `targets`.
+    /// The state of each target before the action, in the order of `targets`.
     pub fn before(&self, context: &Context<'_>, seen: &Seen) -> Vec<Before> {
         let Some(act) = (self.parameters)(context.parameters) else { return Vec::new() };
         let before = |place: Place| match seen.object(&place) {

@@ -54,7 +54,7 @@ impl Act for &actions::NotifyOnly {
         None
     }
 
-    /// What it is about may be of any kind.
+    /// The target may be of any kind.
     fn target(&self) -> Option<Result<Target, ParseError>> {
         self.target.as_ref().map(|target| target.parse())
     }

@@ -1,4 +1,4 @@
-//! What Deployments, StatefulSets and DaemonSets have in common that actions care about.
+//! Functions that actions share for Deployments, StatefulSets and DaemonSets.
 
 use pawl_api::k8s::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
 use pawl_api::meta::Kind;

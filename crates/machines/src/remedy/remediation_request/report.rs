@@ -323,7 +323,10 @@ impl<'a> Report<'a> {
         let commands: Vec<String> =
             self.facts.offers.iter().map(|name| format!("pawl rollback -n {namespace} ke/{name}")).collect();
         self.status.requires_manual_review |= !commands.is_empty();
-        let message = format!("a person takes back what was done, the newest first: {}", commands.join("; "));
+        let message = format!(
+            "rollbackStrategy is manual: to roll back, run these commands, newest step first: {}",
+            commands.join("; ")
+        );
         let new = match (commands.is_empty(), said) {
             (true, false) => return None,
             (true, true) => {

@@ -1,4 +1,4 @@
-//! What the Lease of an execution's own target remembers, and who holds a target in the words of the original.
+//! Records of earlier executions on the target's Lease, and the holder of a target in the original's format.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn remembered(memory: &Memory) -> Kept {
     [(MEMORY, memory.written())].into()
 }
 
-/// Who holds a Lease, as `status.skipDetails` names it.
+/// The holder of a Lease, as `status.skipDetails` names it.
 pub(super) fn conflict(view: &dyn View, lease: &Arc<Object>) -> ConflictingWorkflow {
     let holder = match lock::read(Some(lease)) {
         Lock::Held(holder) => holder,

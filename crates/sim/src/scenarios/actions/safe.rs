@@ -1,4 +1,4 @@
-//! What holds of every world of actions, whatever happens in it.
+//! The oracle of all scenarios with actions: no action starts against policy, rejection or a missing approval.
 //!
 //! Everything is recomputed from the history of writes: what policy said, what the target was, who had approved or
 //! rejected what. The controller's own status is used for one thing: which digest it showed to approvers, and when.
@@ -22,7 +22,7 @@ use super::EXECUTION;
 use crate::ground::{Ground, Happened};
 use crate::oracle;
 
-/// What holds whatever happens: nothing is started that policy denies, that was rejected, or that lacks a valid approval
+/// Always holds: nothing is started that policy denies, that was rejected, or that lacks a valid approval
 /// where one is required; nothing is done twice; the undo is stored and named before anything is changed; never two act
 /// on a target at the same time; and no lock is left.
 pub(super) fn safe(ground: &Ground) -> Result<(), String> {
@@ -61,7 +61,7 @@ struct Past {
     /// All safety policies together.
     policies: States,
     targets: BTreeMap<Target, States>,
-    /// What policy and target were when an execution showed a digest to approvers; by its UID and the digest.
+    /// Policy and target at the time when an execution showed a digest to approvers; by its UID and the digest.
     shown: BTreeMap<(String, String), (Vec<Value>, Vec<Value>)>,
     undos: BTreeSet<String>,
     /// Per execution, the Jobs that were started, ever.
@@ -261,13 +261,13 @@ fn is_policy(object: &Object) -> bool {
     object.label(POLICY).is_some() && object.namespace() == Some(SYSTEM_NAMESPACE)
 }
 
-/// What a policy of a simulated world says: `crate::acting` reads the first of its texts.
+/// The verdict of a policy in a simulated world: `crate::acting` reads the first of its texts.
 fn word(policy: &Value) -> &str {
     let texts = policy.as_object().into_iter().flatten();
     texts.min_by_key(|(name, _)| name.as_str()).and_then(|(_, text)| text.as_str()).unwrap_or("allow")
 }
 
-/// What an execution changes.
+/// The targets that an execution changes.
 fn target_of(execution: &Object) -> Option<Target> {
     let parameters = execution.raw().pointer("/spec/parameters")?.as_object()?.values().next()?;
     let text = |field: &str| parameters.get(field).and_then(Value::as_str);
