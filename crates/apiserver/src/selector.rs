@@ -298,6 +298,25 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
         })
 }
 
+/// A LabelSelector as `kubectl` types it.
+pub(crate) fn text(selector: &Value) -> String {
+    let equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let equal = equal.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    let others = expressions.map(|expression| {
+        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = values.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        match text("operator") {
+            "In" => format!("{} in ({values})", text("key")),
+            "NotIn" => format!("{} notin ({values})", text("key")),
+            "DoesNotExist" => format!("!{}", text("key")),
+            _ => text("key").to_owned(),
+        }
+    });
+    equal.chain(others).collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

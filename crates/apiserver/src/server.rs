@@ -97,7 +97,7 @@ impl Server {
     fn make_first(&self, objects: impl IntoIterator<Item = (&'static str, Value)>) {
         let mut durable = 0;
         for (path, object) in objects {
-            let (response, revision) = self.begin(&post_to(path), &object);
+            let (response, revision) = self.begin(&post_to(path), object.to_string().as_bytes());
             durable = revision.max(durable);
             // One that is there already is its owner's.
             if !matches!(response.status().as_u16(), 201 | 409) {
@@ -112,10 +112,14 @@ impl Server {
     }
 
     /// What a request comes to, and when that is safe.
-    fn begin(&self, request: &Parts, body: &Value) -> (Response<Bytes>, u64) {
-        match answer(&self.core, &Identity::server(), request, body.to_string().as_bytes()) {
-            (Reply::Whole(response), durable) => (response, durable),
-            (Reply::Watch(..), durable) => (no_stream(), durable),
+    fn begin(&self, request: &Parts, body: &[u8]) -> (Response<Bytes>, u64) {
+        match answer(&self.core, &Identity::server(), request, body) {
+            Ok((Reply::Whole(response), durable)) => (response, durable),
+            Ok((Reply::Watch(..), durable)) => {
+                let why = "a watch is a stream: ask the service, or ask for changes";
+                (refusal(&Status::bad_request(why)), durable)
+            }
+            Err(status) => (refusal(&status), 0),
         }
     }
 
@@ -125,13 +129,10 @@ impl Server {
         if sent.len() > body::MAX_BODY_BYTES {
             return refusal(&body::too_large());
         }
-        let (reply, durable) = answer(&self.core, &Identity::server(), &parts, &sent);
-        if let Err(failed) = self.core.store.wait(durable) {
-            return refusal(&Status::internal(failed.to_string()));
-        }
-        match reply {
-            Reply::Whole(response) => response,
-            Reply::Watch(..) => no_stream(),
+        let (response, durable) = self.begin(&parts, &sent);
+        match self.core.store.wait(durable) {
+            Ok(()) => response,
+            Err(failed) => refusal(&Status::internal(failed.to_string())),
         }
     }
 
@@ -202,7 +203,7 @@ impl Server {
         let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let kept = self.core.store.head(&crd::TABLE.into(), Place::new("", name).key());
         let Some(kept) = kept else {
-            let (created, durable) = self.begin(&post_to(PATH), crd);
+            let (created, durable) = self.begin(&post_to(PATH), crd.to_string().as_bytes());
             return accepted(name, &created).map(|()| durable);
         };
         let patch = json!({"metadata": crd.get("metadata"), "spec": crd.get("spec")});
@@ -215,16 +216,12 @@ impl Server {
             .body(());
         match request {
             Ok(request) => {
-                let (patched, durable) = self.begin(&request.into_parts().0, &patch);
+                let (patched, durable) = self.begin(&request.into_parts().0, patch.to_string().as_bytes());
                 accepted(name, &patched).map(|()| durable)
             }
             Err(error) => Err(Status::bad_request(format!("install {name:?}: {error}"))),
         }
     }
-}
-
-fn no_stream() -> Response<Bytes> {
-    refusal(&Status::bad_request("a watch is a stream: ask the service, or ask for changes"))
 }
 
 fn post_to(path: &'static str) -> Parts {

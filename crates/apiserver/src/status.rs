@@ -5,9 +5,11 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::resources::Resource;
+use crate::store::qualified;
 use crate::validation::FieldError;
 
 /// An answer that is not an object: almost always a failure.
@@ -28,55 +30,39 @@ pub struct Status {
 }
 
 /// `metav1.StatusDetails`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Details {
     /// The object's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The API group, empty for core.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The resource (`configmaps`) or, for validation errors, the kind (`ConfigMap`).
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// The object's uid, in answers to deletions.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// One entry per thing that is wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     /// When to try again; 0 says nothing.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
 /// `metav1.StatusCause`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cause {
     /// `FieldValueInvalid`, `FieldValueRequired`, …
     pub reason: Cow<'static, str>,
     /// For people, without the field.
     pub message: String,
     /// A path such as `metadata.labels`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
-}
-
-impl Cause {
-    /// A field has a value that is not allowed there.
-    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Cause { reason: "FieldValueInvalid".into(), message: message.into(), field: field.into() }
-    }
-
-    /// A field that must be there is not.
-    pub fn required(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Cause { reason: "FieldValueRequired".into(), message: message.into(), field: field.into() }
-    }
-
-    /// A field may not be set here and now.
-    pub fn forbidden(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Cause { reason: "FieldValueForbidden".into(), message: message.into(), field: field.into() }
-    }
-
-    /// A field has a value outside its list of values.
-    pub fn not_supported(field: impl Into<String>, got: &str, allowed: &[&str]) -> Self {
-        let allowed: Vec<String> = allowed.iter().map(|a| format!("{a:?}")).collect();
-        let message = format!("Unsupported value: {got:?}: supported values: {}", allowed.join(", "));
-        Cause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
-    }
 }
 
 impl From<FieldError> for Cause {
@@ -97,7 +83,7 @@ impl Status {
 
     /// 404 for an object.
     pub fn not_found(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} {name:?} not found", resource.group_resource());
+        let message = format!("{} {name:?} not found", resource.ids.group_resource());
         Status::new(404, "NotFound", message, Some(about(resource, name)))
     }
 
@@ -120,14 +106,14 @@ impl Status {
 
     /// 409 on create.
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} {name:?} already exists", resource.group_resource());
+        let message = format!("{} {name:?} already exists", resource.ids.group_resource());
         Status::new(409, "AlreadyExists", message, Some(about(resource, name)))
     }
 
     /// 409: someone else was first.
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let message =
-            format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.group_resource());
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.ids.group_resource());
         Status::new(409, "Conflict", message, Some(about(resource, name)))
     }
 
@@ -145,39 +131,35 @@ impl Status {
     /// 409 from a delete precondition, where Kubernetes puts the kind in place of the resource.
     pub fn precondition_failed(resource: &Resource, name: &str, why: &str) -> Self {
         let kind = &resource.ids.kind;
-        let dotted = if resource.ids.group.is_empty() {
-            kind.to_string()
-        } else {
-            format!("{kind}.{}", resource.ids.group)
-        };
+        let dotted = qualified(kind, &resource.ids.group);
         let message = format!("Operation cannot be fulfilled on {dotted} {name:?}: {why}");
         let details = Details { kind: kind.to_string(), ..about(resource, name) };
         Status::new(409, "Conflict", message, Some(details))
     }
 
     /// 422: the object breaks its rules.
-    pub fn invalid(resource: &Resource, name: &str, causes: Vec<Cause>) -> Self {
-        Status::invalid_as(&resource.ids.group, &resource.ids.kind, name, causes)
+    pub fn invalid(resource: &Resource, name: &str, errors: Vec<FieldError>) -> Self {
+        Status::invalid_as(&resource.ids.group, &resource.ids.kind, name, errors)
     }
 
     /// 422: the options of a request break their rules.
-    pub fn invalid_options(kind: &str, causes: Vec<Cause>) -> Self {
-        Status::invalid_as("meta.k8s.io", kind, "", causes)
+    pub fn invalid_options(kind: &str, errors: Vec<FieldError>) -> Self {
+        Status::invalid_as("meta.k8s.io", kind, "", errors)
     }
 
     /// 422: what a patch made of an object cannot be read. It names no kind, as what it names is no object.
-    pub fn invalid_patch(cause: Cause) -> Self {
-        Status::invalid_as("", "", "", vec![cause])
+    pub fn invalid_patch(error: FieldError) -> Self {
+        Status::invalid_as("", "", "", vec![error])
     }
 
     /// 422: a Scale breaks its rules.
-    pub fn invalid_scale(name: &str, cause: Cause) -> Self {
-        Status::invalid_as("autoscaling", "Scale", name, vec![cause])
+    pub fn invalid_scale(name: &str, error: FieldError) -> Self {
+        Status::invalid_as("autoscaling", "Scale", name, vec![error])
     }
 
-    pub(crate) fn invalid_as(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
-        let dotted = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+    pub(crate) fn invalid_as(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+        let dotted = qualified(kind, group);
+        let said: Vec<String> = errors.iter().map(FieldError::to_string).collect();
         let why = match said.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -186,7 +168,7 @@ impl Status {
             name: name.to_owned(),
             group: group.to_owned(),
             kind: kind.to_owned(),
-            causes,
+            causes: errors.into_iter().map(Cause::from).collect(),
             ..Details::default()
         };
         Status::new(422, "Invalid", format!("{dotted} {name:?} is invalid: {why}"), Some(details))
@@ -199,7 +181,7 @@ impl Status {
 
     /// 403 from admission.
     pub fn forbidden(resource: &Resource, name: &str, why: &str, causes: Vec<Cause>) -> Self {
-        let message = format!("{} {name:?} is forbidden: {why}", resource.group_resource());
+        let message = format!("{} {name:?} is forbidden: {why}", resource.ids.group_resource());
         let details = Details { causes, ..about(resource, name) };
         Status::new(403, "Forbidden", message, Some(details))
     }
@@ -211,7 +193,7 @@ impl Status {
 
     /// 403 for a caller who may not do what is asked: about a resource as the request names it, or about a path.
     pub(crate) fn denied(group: &str, resource: &str, name: &str, why: &str) -> Self {
-        let dotted = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let dotted = qualified(resource, group);
         let message = match (resource, name) {
             ("", _) => format!("forbidden: {why}"),
             (_, "") => format!("{dotted} is forbidden: {why}"),
@@ -284,7 +266,7 @@ impl Status {
         let details = Details { uid: uid.to_owned(), ..about(resource, name) };
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-            "details": details.to_value(),
+            "details": json!(details),
         })
     }
 
@@ -304,43 +286,15 @@ impl Status {
             body.insert("reason".into(), self.reason.as_ref().into());
         }
         if let Some(details) = &self.details {
-            body.insert("details".into(), details.to_value());
+            body.insert("details".into(), json!(details));
         }
         body.insert("code".into(), self.code.into());
         Value::Object(body)
     }
 }
 
-impl Details {
-    fn to_value(&self) -> Value {
-        let mut out = Map::new();
-        let texts = [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)];
-        for (key, text) in texts {
-            if !text.is_empty() {
-                out.insert(key.into(), text.as_str().into());
-            }
-        }
-        if !self.causes.is_empty() {
-            let causes = self.causes.iter().map(Cause::to_value).collect();
-            out.insert("causes".into(), Value::Array(causes));
-        }
-        if self.retry_after_seconds > 0 {
-            out.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
-        }
-        Value::Object(out)
-    }
-}
-
-impl Cause {
-    fn to_value(&self) -> Value {
-        let mut out = Map::new();
-        out.insert("reason".into(), self.reason.as_ref().into());
-        out.insert("message".into(), self.message.as_str().into());
-        if !self.field.is_empty() {
-            out.insert("field".into(), self.field.as_str().into());
-        }
-        Value::Object(out)
-    }
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn about(resource: &Resource, name: &str) -> Details {

@@ -22,7 +22,7 @@ use crate::http::render::{self, Shape};
 use crate::resources::Resource;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{ChangeType, Compacted, Event, FrameKind, Object, Topic};
+use crate::store::{ChangeType, Compacted, Event, FrameKind, Object, Topic, prefix};
 use crate::verbs::Core;
 
 /// How often a quiet watcher that asked for bookmarks gets one; a kube-apiserver sends about one a minute.
@@ -100,10 +100,7 @@ impl Watcher {
             Start::After(revision) => self.cursor = revision,
             Start::Now => self.cursor = self.core.store.revision(),
             Start::InitialEvents { bookmark } => {
-                let prefix = match self.request.namespace.as_str() {
-                    "" => String::new(),
-                    namespace => format!("{namespace}/"),
-                };
+                let prefix = prefix(&self.request.namespace);
                 let snapshot = self.core.store.list(&self.request.resource.table, &prefix);
                 self.cursor = snapshot.revision;
                 self.initial = snapshot.objects.into();
@@ -208,9 +205,7 @@ impl Watcher {
             Shape::Table(_) => return self.line(change, object),
         };
         // Another version of the resource writes another apiVersion.
-        if object.ids.version != self.request.resource.ids.version
-            || object.ids.group != self.request.resource.ids.group
-        {
+        if !render::same_version(&self.request.resource, object) {
             return self.line(change, object);
         }
         event.frames.get(FrameKind { change, metadata }, || self.line(change, object))

@@ -9,7 +9,7 @@ use super::identity::Identity;
 use super::policy::{self, GROUP, Policy};
 use super::rules::{Attributes, Rule, quoted};
 use crate::status::Status;
-use crate::verbs::{Call, Core};
+use crate::verbs::{Call, Core, metadata};
 
 /// How many single permissions may be compared with held rules for one write: about a tenth of a second. A role of
 /// 100 rules with 10 verbs and 10 resources each, written by someone who holds 100 rules, takes exactly this.
@@ -52,7 +52,7 @@ fn only_owners_change(object: &Value, old: &Value) -> bool {
 
 fn role(core: &Core, call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let policy = core.policy();
-    let name = name_of(object);
+    let name = metadata::text(object, "name");
     let escalate = permission("escalate", &call.resource.ids.plural, call.namespace, name);
     if policy.allows(call.who, &escalate).is_some() {
         return Ok(());
@@ -83,7 +83,7 @@ fn binding(core: &Core, call: &Call<'_>, object: &Value) -> Result<(), Status> {
         let roles = registry.find(GROUP, "v1", plural).ok_or_else(Status::no_such_resource)?;
         return Err(Status::not_found(roles, role));
     };
-    confirm(&policy, call, name_of(object), &rules)
+    confirm(&policy, call, metadata::text(object, "name"), &rules)
 }
 
 fn confirm(policy: &Policy, call: &Call<'_>, name: &str, given: &[Rule]) -> Result<(), Status> {
@@ -155,10 +155,6 @@ fn permission(verb: &str, resource: &str, namespace: &str, name: &str) -> Attrib
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     }
-}
-
-fn name_of(object: &Value) -> &str {
-    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 /// Members may do everything; no role takes that away.
 pub(super) const MASTERS: &str = "system:masters";
@@ -17,16 +17,20 @@ pub(super) const ANONYMOUS: &str = "system:anonymous";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// A caller, as authenticated or impersonated: `authentication.k8s.io/v1 UserInfo`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A caller, as authenticated or impersonated; serialized, it is an `authentication.k8s.io/v1 UserInfo`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Identity {
     /// The name roles are bound to.
+    #[serde(rename = "username", skip_serializing_if = "String::is_empty")]
     pub(crate) name: String,
     /// Tells two of one name apart over time.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) uid: String,
     /// What else roles may be bound to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<String>,
     /// What the way of authentication adds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -66,23 +70,6 @@ impl Identity {
     /// Whether no role needs to be asked.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
-    }
-
-    /// As reviews show it.
-    pub(crate) fn to_value(&self) -> Value {
-        let mut out = Map::new();
-        for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
-            if !text.is_empty() {
-                out.insert(key.into(), text.as_str().into());
-            }
-        }
-        if !self.groups.is_empty() {
-            out.insert("groups".into(), json!(self.groups));
-        }
-        if !self.extra.is_empty() {
-            out.insert("extra".into(), json!(self.extra));
-        }
-        Value::Object(out)
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) use policy::Policy;
 #[cfg(test)]
 pub(crate) use request::attributes;
 pub(crate) use reviews::{Review, answer as review};
-pub(crate) use rules::Attributes;
+pub(crate) use rules::{Attributes, combined};
 pub use token::{SigningKey, SigningKeyError};
 pub(crate) use token_request::answer as request_token;
 

@@ -7,7 +7,7 @@
 //! their Bindings ───────read──▶ bound ─────────┴─▶ rules by namespace and subject
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::identity::{Identity, account_name};
 use super::rules::{Attributes, Rule};
 use crate::selector::Requirement;
-use crate::store::{Labels, Object, Store};
+use crate::store::{Labels, Object, Parsed, Store};
 
 /// The group of roles and bindings.
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -39,9 +39,6 @@ pub(crate) struct Policy {
     /// What each ClusterRole comes to, aggregated or not.
     cluster_rules: HashMap<Box<str>, Arc<[Rule]>>,
 }
-
-/// Objects of one table as far as they matter here, with the revision they were read at.
-type Parsed<T> = BTreeMap<Box<str>, (u64, Arc<T>)>;
 
 /// A Role or a ClusterRole.
 #[derive(Debug)]
@@ -95,10 +92,10 @@ impl Policy {
     fn read(store: &Store, made_from: [u64; 4], before: &Policy) -> Policy {
         let mut policy = Policy {
             made_from,
-            roles: parse(store, ROLES, &before.roles, role),
-            cluster_roles: parse(store, CLUSTER_ROLES, &before.cluster_roles, role),
-            bindings: parse(store, BINDINGS, &before.bindings, bound),
-            cluster_bindings: parse(store, CLUSTER_BINDINGS, &before.cluster_bindings, bound),
+            roles: store.parsed(ROLES, &before.roles, role),
+            cluster_roles: store.parsed(CLUSTER_ROLES, &before.cluster_roles, role),
+            bindings: store.parsed(BINDINGS, &before.bindings, bound),
+            cluster_bindings: store.parsed(CLUSTER_BINDINGS, &before.cluster_bindings, bound),
             ..Policy::default()
         };
         policy.cluster_rules =
@@ -190,20 +187,6 @@ impl Bound {
         };
         format!("{binding} of {role} {:?} to {}", self.role, subject.said)
     }
-}
-
-/// A table's objects; those that are as they were are not read again.
-fn parse<T>(store: &Store, table: &str, before: &Parsed<T>, read: fn(&Object) -> T) -> Parsed<T> {
-    let objects = store.list(table, "").objects;
-    objects
-        .iter()
-        .map(|object| {
-            let key = crate::store::key(object.namespace(), object.name());
-            let known = before.get(&key).filter(|(revision, _)| *revision == object.revision);
-            let parsed = known.map_or_else(|| Arc::new(read(object)), |(_, parsed)| parsed.clone());
-            (key, (object.revision, parsed))
-        })
-        .collect()
 }
 
 fn role(object: &Object) -> Role {

@@ -8,7 +8,7 @@ use super::identity::Identity;
 use super::rules::{Attributes, Rule};
 use super::token::ISSUER;
 use crate::resources::Resource;
-use crate::status::{Cause, Status};
+use crate::status::Status;
 use crate::validation::FieldError;
 use crate::verbs::{Call, Core};
 
@@ -48,7 +48,7 @@ pub(crate) fn answer(
         Review::SelfSubjectAccess => access(core, call.who, &asked(call.resource, &spec, false)?),
         Review::SelfSubjectRules => rules(core, call.who, text(&spec, "namespace"))?,
         Review::Token => token(core, call.resource, &spec)?,
-        Review::SelfSubject => json!({"userInfo": call.who.to_value()}),
+        Review::SelfSubject => json!({"userInfo": call.who}),
     };
     if let Some(body) = object.as_object_mut() {
         body.insert("status".into(), status);
@@ -101,7 +101,7 @@ fn asked(resource: &Resource, spec: &Value, names_somebody: bool) -> Result<Attr
     }
     match attributes {
         Some(attributes) if errors.is_empty() => Ok(attributes),
-        Some(_) | None => Err(invalid(resource, errors)),
+        Some(_) | None => Err(Status::invalid(resource, "", errors)),
     }
 }
 
@@ -119,7 +119,7 @@ fn same_namespace(call: &Call<'_>, asked: &Attributes, spec: &Value) -> Result<(
             errors.push(FieldError::invalid("spec.nonResourceAttributes", sent, why));
         }
     }
-    if errors.is_empty() { Ok(()) } else { Err(invalid(call.resource, errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.resource, "", errors)) }
 }
 
 fn subject(spec: &Value) -> Identity {
@@ -174,14 +174,10 @@ fn token(core: &Core, resource: &Resource, spec: &Value) -> Result<Value, Status
     };
     Ok(match super::identify(core, shown, &wanted) {
         Ok((who, audiences)) => {
-            json!({"authenticated": true, "user": who.to_value(), "audiences": audiences})
+            json!({"authenticated": true, "user": *who, "audiences": audiences})
         }
         Err(why) => json!({"user": {}, "error": why.to_string()}),
     })
-}
-
-fn invalid(resource: &Resource, errors: Vec<FieldError>) -> Status {
-    Status::invalid(resource, "", errors.into_iter().map(Cause::from).collect())
 }
 
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {

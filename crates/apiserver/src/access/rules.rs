@@ -158,7 +158,8 @@ pub(super) fn quoted(list: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-fn combined<'a>(resource: &'a str, subresource: &str) -> Cow<'a, str> {
+/// `resource/subresource`, as rules write it.
+pub(crate) fn combined<'a>(resource: &'a str, subresource: &str) -> Cow<'a, str> {
     if subresource.is_empty() { resource.into() } else { format!("{resource}/{subresource}").into() }
 }
 

@@ -9,7 +9,7 @@ use super::identity::account_name;
 use super::token::{Claims, ISSUER, Private, Reference};
 use crate::env::to_second;
 use crate::resources::Resource;
-use crate::status::{Cause, Status};
+use crate::status::Status;
 use crate::store::{Object, key};
 use crate::validation::FieldError;
 use crate::verbs::{Call, Core};
@@ -99,7 +99,7 @@ fn wanted(kind: &Resource, name: &str, spec: &Value) -> Result<(Vec<String>, i64
     if errors.is_empty() {
         return Ok((audiences, seconds));
     }
-    Err(Status::invalid(kind, name, errors.into_iter().map(Cause::from).collect()))
+    Err(Status::invalid(kind, name, errors))
 }
 
 /// Binds the token to the pod or secret it is for: it dies with it.

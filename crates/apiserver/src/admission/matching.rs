@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Write, addressed};
+use super::Write;
+use crate::access::combined;
 use crate::selector::selects;
 use crate::verbs::{Call, Subresource};
 
@@ -111,7 +112,7 @@ fn covers(rule: &str, plural: &str, subresource: Subresource) -> bool {
         ("*", "*") => true,
         (named, "*") => named == plural,
         ("*", part) => part == subresource.as_str(),
-        _ => rule == addressed(plural, subresource),
+        _ => rule == combined(plural, subresource.as_str()),
     }
 }
 

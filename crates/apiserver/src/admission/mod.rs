@@ -20,7 +20,6 @@
 mod matching;
 mod program;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -29,8 +28,8 @@ use crate::resources::Resource;
 use crate::schema::Budget;
 use crate::selector;
 use crate::status::{Cause, Status};
-use crate::store::{Object, Store, key};
-use crate::verbs::{Call, Core, Subresource};
+use crate::store::{Object, Parsed, Store, key, prefix};
+use crate::verbs::{Call, Core};
 use matching::Matching;
 pub(crate) use program::compile_errors;
 use program::{Finding, Program, Scene};
@@ -74,7 +73,7 @@ impl Operation {
 pub(crate) struct Policies {
     /// The revisions of the two tables this was made from.
     made_from: [u64; 2],
-    compiled: BTreeMap<Arc<str>, (u64, Arc<Policy>)>,
+    compiled: Parsed<Policy>,
     bindings: Vec<Binding>,
 }
 
@@ -114,17 +113,7 @@ impl Policies {
     }
 
     fn read(store: &Store, made_from: [u64; 2], before: &Policies) -> Policies {
-        let compiled: BTreeMap<Arc<str>, (u64, Arc<Policy>)> = store
-            .list(POLICIES, "")
-            .objects
-            .iter()
-            .map(|object| {
-                let known = before.compiled.get(object.name()).filter(|(at, _)| *at == object.revision);
-                let policy =
-                    known.map_or_else(|| Arc::new(Policy::read(object)), |(_, policy)| policy.clone());
-                (object.name().into(), (object.revision, policy))
-            })
-            .collect();
+        let compiled = store.parsed(POLICIES, &before.compiled, Policy::read);
         let bindings = store.list(BINDINGS, "").objects;
         let bindings = bindings.iter().filter_map(|object| Binding::read(object, &compiled)).collect();
         Policies { made_from, compiled, bindings }
@@ -164,7 +153,7 @@ impl ParamKind {
 
 impl Binding {
     /// A binding to a policy that is not there says nothing yet.
-    fn read(object: &Object, policies: &BTreeMap<Arc<str>, (u64, Arc<Policy>)>) -> Option<Binding> {
+    fn read(object: &Object, policies: &Parsed<Policy>) -> Option<Binding> {
         let value = object.value();
         let spec = value.get("spec")?;
         let (_, policy) = policies.get(spec.get("policyName")?.as_str()?)?;
@@ -281,8 +270,7 @@ fn find_params(
             found.map(|object| resource.read(&object)).into_iter().collect()
         }
         None => {
-            let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            let all = core.store.list(&resource.table, &prefix).objects;
+            let all = core.store.list(&resource.table, &prefix(namespace)).objects;
             let chosen = |value: &Value| {
                 let labels = value.pointer("/metadata/labels").unwrap_or(&Value::Null);
                 selector::selects(reference.get("selector").unwrap_or(&Value::Null), labels)
@@ -325,7 +313,7 @@ fn request(call: &Call<'_>, write: &Write<'_>) -> Value {
         "name": name_of(call, write),
         "namespace": call.namespace,
         "operation": write.operation.as_str(),
-        "userInfo": call.who.to_value(),
+        "userInfo": call.who,
         "dryRun": write.dry_run,
     })
 }
@@ -345,19 +333,4 @@ fn refusal(call: &Call<'_>, write: &Write<'_>, why: &str, finding: &Finding) -> 
         _ => (422, "Invalid".into()),
     };
     status
-}
-
-/// The part of a resource a request addresses, as rules name it: `pods`, `pods/status`.
-fn addressed(resource: &str, subresource: Subresource) -> String {
-    match subresource {
-        Subresource::Whole => resource.to_owned(),
-        part @ (Subresource::Status
-        | Subresource::Scale
-        | Subresource::Finalize
-        | Subresource::Token
-        | Subresource::Eviction
-        | Subresource::Binding
-        | Subresource::EphemeralContainers
-        | Subresource::Approval) => format!("{resource}/{}", part.as_str()),
-    }
 }

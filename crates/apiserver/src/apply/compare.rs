@@ -172,7 +172,7 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn map(value: Option<&Value>) -> Option<&Map<String, Value>> {
+pub(super) fn map(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object)
 }
 
@@ -180,6 +180,6 @@ fn is_empty(map: Option<&Map<String, Value>>) -> bool {
     map.is_none_or(Map::is_empty)
 }
 
-fn array(value: Option<&Value>) -> &[Value] {
+pub(super) fn array(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

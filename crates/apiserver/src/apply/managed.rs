@@ -69,6 +69,14 @@ pub(crate) struct Owned {
     pub(crate) time: Option<String>,
 }
 
+impl Owned {
+    /// When it was last written, in seconds; 0 where nobody said.
+    fn second(&self) -> i64 {
+        let time = self.time.as_deref().and_then(|t| t.parse::<Timestamp>().ok());
+        time.map_or(0, Timestamp::as_second)
+    }
+}
+
 /// The owners of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Managed(pub(crate) BTreeMap<Owner, Owned>);
@@ -114,14 +122,10 @@ impl Managed {
 
     /// The list as Kubernetes orders it: appliers first, then by time, then by name.
     pub(crate) fn encode(&self) -> Vec<Value> {
-        let seconds = |o: &Owned| {
-            let time = o.time.as_deref().and_then(|t| t.parse::<Timestamp>().ok());
-            time.map_or(0, Timestamp::as_second)
-        };
         let mut entries: Vec<(&Owner, &Owned)> = self.0.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
-            let a = (a.operation, seconds(x), &a.manager, &x.version, &a.subresource);
-            a.cmp(&(b.operation, seconds(y), &b.manager, &y.version, &b.subresource))
+            let a = (a.operation, x.second(), &a.manager, &x.version, &a.subresource);
+            a.cmp(&(b.operation, y.second(), &b.manager, &y.version, &b.subresource))
         });
         entries.into_iter().map(|(owner, owned)| entry(owner, owned)).collect()
     }
@@ -149,10 +153,7 @@ impl Managed {
             .0
             .iter()
             .filter(|(owner, _)| owner.operation == Operation::Update)
-            .map(|(owner, owned)| {
-                let time = owned.time.as_deref().and_then(|t| t.parse::<Timestamp>().ok());
-                (time.map_or(0, Timestamp::as_second), owner.clone())
-            })
+            .map(|(owner, owned)| (owned.second(), owner.clone()))
             .collect();
         let mut count = updaters.len();
         updaters.sort();

@@ -1,5 +1,6 @@
 //! What is the object after a configuration is laid over it, and after paths are taken out of it?
 
+use super::compare::{array, map};
 use super::fields::{Element, FieldSet};
 use super::types::{Shape, Type};
 use crate::schema::MAX_DEPTH;
@@ -20,7 +21,7 @@ fn merged(ty: Type<'_>, live: Option<&Value>, config: Option<&Value>, depth: usi
     match shape {
         Shape::Leaf => whole(),
         Shape::Map => {
-            let (live_map, config_map) = (as_map(live), as_map(config));
+            let (live_map, config_map) = (map(live), map(config));
             if live_map.is_none_or(Map::is_empty) && config_map.is_none_or(Map::is_empty) {
                 return whole();
             }
@@ -41,7 +42,7 @@ fn merged(ty: Type<'_>, live: Option<&Value>, config: Option<&Value>, depth: usi
             (!out.is_empty()).then_some(Value::Object(out))
         }
         Shape::List(list) => {
-            let (live_items, config_items) = (as_items(live), as_items(config));
+            let (live_items, config_items) = (array(live), array(config));
             if live_items.is_empty() && config_items.is_empty() {
                 return whole();
             }
@@ -168,12 +169,4 @@ pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Value {
         (Shape::Leaf, Value::Object(_) | Value::Array(_)) => Value::Null,
         (Shape::Leaf | Shape::Map | Shape::List(_), _) => value.clone(),
     }
-}
-
-fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
-    value.and_then(Value::as_object)
-}
-
-fn as_items(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -135,7 +135,7 @@ mod tests {
             http::HeaderValue::from_static("/api/v1/namespaces/default/configmaps/a 1"),
         );
         let stranger = Identity { name: "somebody".to_owned(), ..Identity::default() };
-        let registry = Registry::new(&[], 0, None);
+        let registry = Registry::new(Default::default(), 0);
         assert_eq!(read(&headers, &stranger, &registry).unwrap_err().code, 400);
         assert!(read(&headers, &Identity::server(), &registry).unwrap().is_some());
     }

@@ -51,34 +51,33 @@ pub(crate) enum Reply {
 }
 
 /// Answers one request of somebody who may ask it. The second value is the revision that must be durable before it is sent.
-pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) -> (Reply, u64) {
+///
+/// # Errors
+/// When the request names nothing that can be asked for. What a verb refuses is an answer.
+pub(crate) fn answer(
+    core: &Core,
+    who: &Identity,
+    request: &Parts,
+    body: &[u8],
+) -> Result<(Reply, u64), Status> {
     let about_schemas = request.uri.path().starts_with("/openapi/");
     let registry = if about_schemas { core.published() } else { core.registry() };
     let accept = header(&request.headers, &ACCEPT);
-    let parsed = Query::parse(request.uri.query().unwrap_or_default());
-    let found = parsed.and_then(|query| {
-        let target = target::find(&request.method, request.uri.path(), &query, &registry)?;
-        Ok((query, target))
-    });
-    let (query, target) = match found {
-        Ok(found) => found,
-        Err(status) => return (Reply::Whole(refusal(&status)), 0),
-    };
-    let addressed = match target {
+    let query = Query::parse(request.uri.query().unwrap_or_default())?;
+    let addressed = match target::find(&request.method, request.uri.path(), &query, &registry)? {
         Target::Resource(addressed) => addressed,
         Target::Document(document) => {
             let reply = match document.body(&registry, accept) {
                 None => plain(StatusCode::OK, "ok"),
                 Some((body, media)) => respond(200, media, body),
             };
-            return (Reply::Whole(reply), 0);
+            return Ok((Reply::Whole(reply), 0));
         }
-        Target::Nothing => return (Reply::Whole(plain(StatusCode::NOT_FOUND, "404 page not found\n")), 0),
+        Target::Nothing => {
+            return Ok((Reply::Whole(plain(StatusCode::NOT_FOUND, "404 page not found\n")), 0));
+        }
     };
-    let basis = match basis::read(&request.headers, who, &registry) {
-        Ok(basis) => basis,
-        Err(status) => return (Reply::Whole(refusal(&status)), 0),
-    };
+    let basis = basis::read(&request.headers, who, &registry)?;
     let content_type = header(&request.headers, &CONTENT_TYPE);
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let call = Call {
@@ -104,7 +103,7 @@ pub(crate) fn answer(core: &Core, who: &Identity, request: &Parts, body: &[u8]) 
             core.store.head_revision()
         }
     };
-    (reply, durable)
+    Ok((reply, durable))
 }
 
 fn shaped(core: &Core, call: &Call<'_>, outcome: Outcome, shape: Shape) -> Reply {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::resources::{Content, Registry, Resource, Version};
-use crate::schema::definitions;
+use crate::schema::{definition_name, definitions};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -17,11 +17,7 @@ pub(super) fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for (group, found) in registry.groups() {
         for version in &found.versions {
-            let path = if group.is_empty() {
-                format!("api/{}", version.name)
-            } else {
-                format!("apis/{group}/{}", version.name)
-            };
+            let path = root(group, &version.name);
             // Clients keep a document as long as its hash stays: it does until a definition changes, or one is told of.
             let (made_from, told_of) = (registry.made_from, version.resources.len());
             let hash = format!("{}-{made_from}-{told_of}", env!("CARGO_PKG_VERSION"));
@@ -65,6 +61,11 @@ pub(super) fn v2(registry: &Registry) -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": schemas})
 }
 
+/// Where a group version is served.
+fn root(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "v1.36.0"})
 }
@@ -74,16 +75,7 @@ fn add_schema(resource: &Resource, schemas: &mut Map<String, Value>, wanted: &mu
     let ids = &resource.ids;
     match &resource.content {
         Content::Builtin(_) => {
-            let found = definitions().iter().find(|(_, schema)| {
-                let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
-                kinds.into_iter().flatten().any(|gvk| {
-                    let is = |key: &str, want: &str| {
-                        gvk.get(key).and_then(Value::as_str).unwrap_or_default() == want
-                    };
-                    is("group", &ids.group) && is("version", &ids.version) && is("kind", &ids.kind)
-                })
-            });
-            wanted.extend(found.map(|(name, _)| name.clone()));
+            wanted.extend(definition_name(&ids.group, &ids.version, &ids.kind).cloned());
         }
         Content::Custom(custom) => {
             let group: Vec<&str> = ids.group.split('.').rev().collect();
@@ -150,12 +142,8 @@ fn point(schema: &mut Value, prefix: &str) {
 
 fn operations(resource: &Resource, paths: &mut Map<String, Value>) {
     let ids = &resource.ids;
-    let root = if ids.group.is_empty() {
-        format!("/api/{}", ids.version)
-    } else {
-        format!("/apis/{}/{}", ids.group, ids.version)
-    };
-    let root = if ids.namespaced { format!("{root}/namespaces/{{namespace}}") } else { root };
+    let namespace = if ids.namespaced { "/namespaces/{namespace}" } else { "" };
+    let root = format!("/{}{namespace}", root(&ids.group, &ids.version));
     let kind = json!({"group": &*ids.group, "version": &*ids.version, "kind": &*ids.kind});
     let operation = |action: &str, options: &[&str]| {
         let parameters: Vec<Value> = options
@@ -198,7 +186,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_somewhere() {
-        let registry = Registry::new(&[], 0, None);
+        let registry = Registry::new(Default::default(), 0);
         let document = v3(registry.version("apps", "v1").unwrap());
         let mut names = Vec::new();
         references(&document, &mut names);

@@ -164,7 +164,7 @@ fn table<'a>(
     out.into()
 }
 
-fn same_version(resource: &Resource, object: &Object) -> bool {
+pub(crate) fn same_version(resource: &Resource, object: &Object) -> bool {
     object.ids.version == resource.ids.version && object.ids.group == resource.ids.group
 }
 

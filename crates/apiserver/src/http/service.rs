@@ -62,54 +62,39 @@ impl Service {
         self
     }
 
-    async fn log(&self, request: LogRequest) -> Response<ResponseBody> {
+    async fn log(&self, request: LogRequest) -> Result<Response<ResponseBody>, Status> {
         let Some(logs) = &self.logs else {
-            return whole(refusal(&Status::bad_request("this server keeps no container output")));
+            return Err(Status::bad_request("this server keeps no container output"));
         };
-        match logs.open(request).await {
-            Ok(output) => stream(output, "text/plain"),
-            Err(why) => whole(refusal(&Status::bad_request(why))),
-        }
+        let output = logs.open(request).await.map_err(Status::bad_request)?;
+        Ok(stream(output, "text/plain"))
     }
 
-    async fn respond<B>(self, request: Request<B>) -> Response<ResponseBody>
+    async fn respond<B>(self, request: Request<B>) -> Result<Response<ResponseBody>, Status>
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, sent) = request.into_parts();
-        let who = if self.guarded { access::admit(&self.core, &parts) } else { Ok(Identity::server()) };
-        let who = match who {
-            Ok(who) => who,
-            Err(status) => return whole(refusal(&status)),
-        };
-        match logs::asked(&self.core, &parts) {
-            None => {}
-            Some(Ok(request)) => return self.log(request).await,
-            Some(Err(status)) => return whole(refusal(&status)),
+        let who = if self.guarded { access::admit(&self.core, &parts)? } else { Identity::server() };
+        if let Some(request) = logs::asked(&self.core, &parts).transpose()? {
+            return self.log(request).await;
         }
-        let sent = match read(sent, self.bounds.body).await {
-            Ok(sent) => sent,
-            Err(status) => return whole(refusal(&status)),
-        };
-        let (reply, durable) = answer(&self.core, &who, &parts, &sent);
-        if let Err(failed) = self.core.store.wait_async(durable).await {
-            return whole(refusal(&Status::internal(failed.to_string())));
-        }
-        match reply {
+        let sent = read(sent, self.bounds.body).await?;
+        let (reply, durable) = answer(&self.core, &who, &parts, &sent)?;
+        let kept = self.core.store.wait_async(durable).await;
+        kept.map_err(|failed| Status::internal(failed.to_string()))?;
+        Ok(match reply {
             Reply::Whole(response) => whole(response),
             Reply::Watch(request, shape) => {
                 // Whoever asks in process is the server itself.
                 let max = if self.guarded { self.bounds.watches_per_client } else { usize::MAX };
-                let open = match self.core.open_watches.open(&who.name, max) {
-                    Ok(open) => open,
-                    Err(status) => return whole(refusal(&status)),
-                };
+                let open = self.core.open_watches.open(&who.name, max)?;
                 let watcher = (Watcher::open(self.core.clone(), request, shape), open);
                 let lines = unfold(watcher, |mut w| async move { w.0.next().await.map(|line| (line, w)) });
                 stream(Box::pin(lines), "application/json")
             }
-        }
+        })
     }
 }
 
@@ -167,7 +152,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { Ok(service.respond(request).await) })
+        Box::pin(async move {
+            let answered = service.respond(request).await;
+            Ok(answered.unwrap_or_else(|status| whole(refusal(&status))))
+        })
     }
 }
 

@@ -163,7 +163,7 @@ mod tests {
     /// Whoever is allowed what a request seems to be must not get something else done by it.
     #[test]
     fn what_is_done_is_what_permission_was_asked_for() {
-        let registry = Registry::new(&[], 0, None);
+        let registry = Registry::new(Default::default(), 0);
         let mut seen = 0;
         for (group, found) in registry.groups() {
             for version in &found.versions {

@@ -31,8 +31,8 @@ pub struct Builtin {
     pub(crate) empty_status: bool,
     scale: bool,
     rules: Rules,
-    /// Kept in the form of another API.
-    kept_as: Option<KeptAs>,
+    /// Kept in the form of another API, of this group and version, that shows the same objects.
+    kept_as: Option<(&'static str, &'static str)>,
     /// Label, pointer, value when absent.
     selectable: &'static [(&'static str, &'static str, &'static str)],
     /// What a Table shows after the name.
@@ -54,15 +54,7 @@ pub(crate) enum Told {
     Components,
 }
 
-/// The API whose form an object is kept in, where two APIs show the same objects.
-#[derive(Debug, Clone, Copy)]
-struct KeptAs {
-    group: &'static str,
-    version: &'static str,
-    table: &'static str,
-}
-
-const RULES: Rules = Rules {
+pub(super) const RULES: Rules = Rules {
     generation: false,
     unconditional_update: true,
     create_on_update: false,
@@ -175,7 +167,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         columns: columns::EVENT,
         short: &["ev"],
         rules: Rules { create_on_update: true, ..RULES },
-        kept_as: Some(KeptAs { group: "", version: "v1", table: "events" }),
+        kept_as: Some(("", "v1")),
         selectable: EVENT_FIELDS,
         ..NAMESPACED
     },
@@ -307,15 +299,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         ..NAMESPACED
     },
     AUTOSCALER,
-    Builtin {
-        version: "v1",
-        kept_as: Some(KeptAs {
-            group: "autoscaling",
-            version: "v2",
-            table: "horizontalpodautoscalers.autoscaling",
-        }),
-        ..AUTOSCALER
-    },
+    Builtin { version: "v1", kept_as: Some(("autoscaling", "v2")), ..AUTOSCALER },
     Builtin {
         group: "coordination.k8s.io",
         kind: "Lease",
@@ -480,34 +464,19 @@ const EVENT_FIELDS: &[(&str, &str, &str)] = &[
 
 impl Builtin {
     pub(crate) fn resource(&'static self) -> Resource {
-        let (group, version) =
-            self.kept_as.map_or((self.group, self.version), |kept| (kept.group, kept.version));
-        let table = self.kept_as.map(|kept| kept.table).map_or_else(
-            || {
-                if self.group.is_empty() {
-                    self.plural.to_owned()
-                } else {
-                    format!("{}.{}", self.plural, self.group)
-                }
-            },
-            str::to_owned,
-        );
+        let ids = Ids {
+            group: self.group.into(),
+            version: self.version.into(),
+            kind: self.kind.into(),
+            plural: self.plural.into(),
+            namespaced: self.namespaced,
+        };
+        let (group, version) = self.kept_as.unwrap_or((self.group, self.version));
+        let stored = Ids { group: group.into(), version: version.into(), ..ids.clone() };
         Resource {
-            ids: Arc::new(Ids {
-                group: self.group.into(),
-                version: self.version.into(),
-                kind: self.kind.into(),
-                plural: self.plural.into(),
-                namespaced: self.namespaced,
-            }),
-            stored: Arc::new(Ids {
-                group: group.into(),
-                version: version.into(),
-                kind: self.kind.into(),
-                plural: self.plural.into(),
-                namespaced: self.namespaced,
-            }),
-            table: table.into(),
+            table: stored.group_resource().into(),
+            ids: Arc::new(ids),
+            stored: Arc::new(stored),
             list_kind: format!("{}List", self.kind).into(),
             singular: self.kind.to_lowercase().into(),
             short_names: self.short.iter().map(|&s| s.into()).collect(),

@@ -8,13 +8,15 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::builtin::RULES;
 use super::columns::Column;
+use super::kinds::set;
 use super::{Content, Resource, Rules, Scale, Selectable};
 use crate::env::to_second;
 use crate::patch::merge;
 use crate::schema::Schema;
 use crate::store::Ids;
-use crate::validation::{FieldError, NameRule};
+use crate::validation::{FieldError, dns1035_label};
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -41,26 +43,21 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
     let text = |value: &Value| Arc::<str>::from(value.as_str().unwrap_or_default());
     let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
     let names = &crd["status"]["acceptedNames"];
-    let (group, plural) = (text(&spec["group"]), text(&names["plural"]));
+    let ids = |version: &str| Ids {
+        group: text(&spec["group"]),
+        version: version.into(),
+        kind: text(&names["kind"]),
+        plural: text(&names["plural"]),
+        namespaced: spec["scope"] == "Namespaced",
+    };
+    let stored = Arc::new(ids(storage_version(crd).unwrap_or_default()));
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let served = versions.iter().filter(|v| v["served"] == true);
     served
         .map(|version| Resource {
-            ids: Arc::new(Ids {
-                group: group.clone(),
-                version: text(&version["name"]),
-                kind: text(&names["kind"]),
-                plural: plural.clone(),
-                namespaced: spec["scope"] == "Namespaced",
-            }),
-            stored: Arc::new(Ids {
-                group: group.clone(),
-                version: storage_version(crd).unwrap_or_default().into(),
-                kind: text(&names["kind"]),
-                plural: plural.clone(),
-                namespaced: spec["scope"] == "Namespaced",
-            }),
-            table: format!("{plural}.{group}").into(),
+            ids: Arc::new(ids(version["name"].as_str().unwrap_or_default())),
+            stored: stored.clone(),
+            table: stored.group_resource().into(),
             list_kind: text(&names["listKind"]),
             singular: text(&names["singular"]),
             short_names: texts(&names["shortNames"]),
@@ -69,15 +66,7 @@ pub(crate) fn resources(crd: &Value) -> Vec<Resource> {
             scale: scale(&version["subresources"]["scale"]),
             selectable: selectable(&version["selectableFields"]),
             columns: columns(&version["additionalPrinterColumns"]),
-            rules: Rules {
-                generation: true,
-                unconditional_update: false,
-                create_on_update: false,
-                returns_deleted: false,
-                orphans_by_default: false,
-                graceful: false,
-                name: NameRule::Subdomain,
-            },
+            rules: Rules { generation: true, unconditional_update: false, ..RULES },
             schema: schema(version),
             content: Content::Custom(Arc::new(Custom {
                 definition: crd["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
@@ -196,8 +185,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
         // A kind is written in capitals, a plural never.
         let name = if key == "plural" { text(&spec["names"][key]) } else { name };
         if !name.is_empty() {
-            let wrong = crate::validation::dns1035_label(&name).into_iter();
-            errors.extend(wrong.map(|why| FieldError::invalid(&field, &spec["names"][key], why)));
+            errors.extend(FieldError::each_invalid(&field, &spec["names"][key], dns1035_label(&name)));
         }
     }
     if crd["metadata"]["name"] != format!("{plural}.{group}") {
@@ -218,13 +206,10 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     for (at, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{at}]");
-        errors.extend(
-            crate::validation::dns1035_label(&text(&version["name"]))
-                .into_iter()
-                .map(|why| FieldError::invalid(format!("{field}.name"), &version["name"], why)),
-        );
-        if versions.iter().take(at).any(|v| v["name"] == version["name"]) {
-            errors.push(FieldError::duplicate(format!("{field}.name"), &version["name"]));
+        let (named, name) = (format!("{field}.name"), &version["name"]);
+        errors.extend(FieldError::each_invalid(&named, name, dns1035_label(&text(name))));
+        if versions.iter().take(at).any(|v| v["name"] == *name) {
+            errors.push(FieldError::duplicate(named, name));
         }
         let field = format!("{field}.schema.openAPIV3Schema");
         let schema = &version["schema"]["openAPIV3Schema"];
@@ -336,12 +321,6 @@ fn set_condition(status: &mut Value, kind: &str, saying: (&str, &str, String), n
         None => conditions.push(condition),
     }
     set(status, "conditions", conditions.into());
-}
-
-fn set(object: &mut Value, key: &str, value: Value) {
-    if let Some(object) = object.as_object_mut() {
-        object.insert(key.to_owned(), value);
-    }
 }
 
 fn scale(scale: &Value) -> Option<Scale> {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::access::Review;
 use crate::resources::columns::Column;
 use crate::schema::Schema;
-use crate::store::{Draft, Ids, Object};
+use crate::store::{Draft, Ids, Object, Parsed, Store};
 use crate::validation::NameRule;
 use crate::verbs::Verb;
 
@@ -106,13 +106,16 @@ pub enum Content {
     Custom(Arc<crd::Custom>),
 }
 
+/// The resources of each definition.
+type Definitions = Parsed<Vec<Arc<Resource>>>;
+
 /// All resources served at some moment.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// By name, core first.
     groups: BTreeMap<Arc<str>, Group>,
     /// What each definition gave, by name and revision: an unchanged one is not compiled again.
-    definitions: BTreeMap<Arc<str>, (u64, Vec<Arc<Resource>>)>,
+    definitions: Definitions,
     /// The revision of the CRD table this was made from.
     pub(crate) made_from: u64,
 }
@@ -134,15 +137,6 @@ pub(crate) struct Version {
 }
 
 impl Resource {
-    /// `deployments.apps`, or the plural alone in the core group.
-    pub fn group_resource(&self) -> String {
-        if self.ids.group.is_empty() {
-            self.ids.plural.to_string()
-        } else {
-            format!("{}.{}", self.ids.plural, self.ids.group)
-        }
-    }
-
     /// An object as this version shows it.
     pub(crate) fn read(&self, object: &Object) -> Value {
         let mut value = views::shown(self, object.value());
@@ -209,24 +203,29 @@ impl Selectable {
 }
 
 impl Registry {
-    /// The built-in resources and those of `crds`; what `before` had of them is taken over.
-    pub(crate) fn new(crds: &[Arc<Object>], made_from: u64, before: Option<&Registry>) -> Registry {
+    /// The same if the store has no newer definition, or the resources as it defines them now.
+    pub(crate) fn current(store: &Store, known: &Arc<Registry>) -> Arc<Registry> {
+        // Asked before reading: a write in between makes the next question read again.
+        let made_from = store.table_revision(crd::TABLE);
+        if known.made_from == made_from {
+            return known.clone();
+        }
+        let resources =
+            |crd: &Object| crd::resources(&crd.value()).into_iter().map(Arc::new).collect::<Vec<_>>();
+        let definitions = store.parsed(crd::TABLE, &known.definitions, resources);
+        Arc::new(Registry::new(definitions, made_from))
+    }
+
+    /// The built-in resources and those of the definitions.
+    pub(crate) fn new(definitions: Definitions, made_from: u64) -> Registry {
         let mut registry = Registry { made_from, ..Registry::default() };
         for builtin in builtin::BUILTINS {
             registry.add(Arc::new(builtin.resource()));
         }
-        for crd in crds {
-            let known =
-                before.and_then(|b| b.definitions.get(crd.name())).filter(|(at, _)| *at == crd.revision);
-            let resources = match known {
-                Some((_, resources)) => resources.clone(),
-                None => crd::resources(&crd.value()).into_iter().map(Arc::new).collect(),
-            };
-            for resource in &resources {
-                registry.add(resource.clone());
-            }
-            registry.definitions.insert(crd.name().into(), (crd.revision, resources));
+        for resource in definitions.values().flat_map(|(_, resources)| resources.iter()) {
+            registry.add(resource.clone());
         }
+        registry.definitions = definitions;
         registry.order_versions();
         registry
     }
@@ -257,7 +256,7 @@ impl Registry {
         let resources = self.groups.values().flat_map(|g| &g.versions).flat_map(|v| v.resources.values());
         for resource in resources {
             let given = matches!(resource.content, Content::Custom(_))
-                && definitions.contains(&resource.group_resource());
+                && definitions.contains(&resource.ids.group_resource());
             if !given {
                 registry.add(resource.clone());
             }
@@ -323,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_builtin_is_found_by_its_path_name() {
-        let registry = Registry::new(&[], 0, None);
+        let registry = Registry::new(Default::default(), 0);
         for builtin in builtin::BUILTINS {
             let found = registry.find(builtin.group, builtin.version, builtin.plural).unwrap();
             assert_eq!(&*found.ids.kind, builtin.kind);

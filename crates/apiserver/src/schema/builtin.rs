@@ -16,8 +16,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// The schema of a built-in kind; `None` for a kind that is not one.
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
-    let name = CATALOG.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))?;
+    let name = definition_name(group, version, kind)?;
     Some(Schema::builtin(CATALOG.definition(name, 0)))
+}
+
+/// What the definition of a built-in kind is called.
+pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static String> {
+    CATALOG.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
 }
 
 /// Every definition, by name, with `$ref`s that are bare names: what OpenAPI documents are made from.

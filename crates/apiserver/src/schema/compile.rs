@@ -66,13 +66,25 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
+    pub(super) fn invalid(&mut self, at: impl Into<String>, value: &Value, why: impl AsRef<str>) {
+        self.errors.push(FieldError::invalid(at, value, why));
+    }
+
+    pub(super) fn forbidden(&mut self, at: impl Into<String>, why: impl AsRef<str>) {
+        self.errors.push(FieldError::forbidden(at, why));
+    }
+
+    pub(super) fn required(&mut self, at: impl Into<String>, why: impl AsRef<str>) {
+        self.errors.push(FieldError::required(at, why));
+    }
+
     fn node(&mut self, raw: &Value, at: &str, place: Place<'_>, depth: usize) -> Node {
         let Some(map) = raw.as_object() else {
-            self.errors.push(FieldError::invalid(at, raw, "must be an object"));
+            self.invalid(at, raw, "must be an object");
             return Node::default();
         };
         if depth > MAX_DEPTH {
-            self.errors.push(FieldError::forbidden(at, format!("nested deeper than {MAX_DEPTH} levels")));
+            self.forbidden(at, format!("nested deeper than {MAX_DEPTH} levels"));
             return Node::default();
         }
         let mut node = Node {
@@ -104,7 +116,7 @@ impl Compiler {
             None | Some(Value::Null) => ("", Types::NONE),
             Some(Value::String(s)) => (s.as_str(), Types::from_name(s).unwrap_or_default()),
             Some(other) => {
-                self.errors.push(FieldError::invalid(at_type, other, "must be a string"));
+                self.invalid(at_type, other, "must be a string");
                 return Types::NONE;
             }
         };
@@ -114,14 +126,14 @@ impl Compiler {
         }
         match place {
             Place::Restriction { types: false, .. } if !named.is_empty() => {
-                self.errors.push(FieldError::forbidden(at_type, "must be empty to be structural"));
+                self.forbidden(at_type, "must be empty to be structural");
             }
             Place::Restriction { .. } => {}
             Place::Root if named.is_empty() => {
-                self.errors.push(FieldError::required(at_type, "must not be empty at the root"));
+                self.required(at_type, "must not be empty at the root");
             }
             Place::Root if types != Types::OBJECT => {
-                self.errors.push(FieldError::invalid(at_type, &json!(named), "must be object at the root"));
+                self.invalid(at_type, &json!(named), "must be object at the root");
             }
             Place::Root => {}
             Place::Field | Place::Item | Place::Map if named.is_empty() && !free => {
@@ -131,32 +143,32 @@ impl Compiler {
                         "must not be empty for specified object fields"
                     }
                 };
-                self.errors.push(FieldError::required(at_type, what));
+                self.required(at_type, what);
             }
             Place::Field | Place::Item | Place::Map => {}
         }
         if flag(map, "x-kubernetes-int-or-string") && !named.is_empty() {
             let detail = "must be empty if x-kubernetes-int-or-string is true";
-            self.errors.push(FieldError::invalid(child(at, "type"), &json!(named), detail));
+            self.invalid(child(at, "type"), &json!(named), detail);
         }
         types
     }
 
     fn refused(&mut self, map: &Map<String, Value>, at: &str, place: Place<'_>) {
         for key in REFUSED.iter().filter(|k| map.get(**k).is_some_and(|v| !is_empty(v))) {
-            self.errors.push(FieldError::forbidden(child(at, key), format!("{key} is not supported")));
+            self.forbidden(child(at, key), format!("{key} is not supported"));
         }
         if flag(map, "uniqueItems") {
             let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-            self.errors.push(FieldError::forbidden(child(at, "uniqueItems"), detail));
+            self.forbidden(child(at, "uniqueItems"), detail);
         }
         if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
             let field = child(at, "x-kubernetes-preserve-unknown-fields");
-            self.errors.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
+            self.invalid(field, &json!(false), "must be true or undefined");
         }
         if let Place::Restriction { .. } = place {
             for key in STRUCTURE.iter().filter(|k| map.get(**k).is_some_and(|v| !is_empty(v))) {
-                self.errors.push(FieldError::forbidden(child(at, key), "must be empty to be structural"));
+                self.forbidden(child(at, key), "must be empty to be structural");
             }
         }
     }
@@ -192,16 +204,13 @@ impl Compiler {
             None | Some(Value::Null) => Additional::Unknown,
             Some(Value::Bool(true)) => Additional::Anything,
             Some(Value::Bool(false)) => {
-                self.errors.push(FieldError::forbidden(
-                    additional_at,
-                    "additionalProperties cannot be set to false",
-                ));
+                self.forbidden(additional_at, "additionalProperties cannot be set to false");
                 Additional::Unknown
             }
             Some(raw) => {
                 if !node.properties.is_empty() {
                     let detail = "additionalProperties and properties are mutual exclusive";
-                    self.errors.push(FieldError::forbidden(&additional_at, detail));
+                    self.forbidden(&additional_at, detail);
                 }
                 Additional::Each(Arc::new(self.node(raw, &additional_at, below(None, Place::Map), depth + 1)))
             }
@@ -210,7 +219,7 @@ impl Compiler {
             None | Some(Value::Null) => None,
             Some(list @ Value::Array(_)) => {
                 let detail = "items must be a schema object and not an array";
-                self.errors.push(FieldError::invalid(child(at, "items"), list, detail));
+                self.invalid(child(at, "items"), list, detail);
                 None
             }
             Some(raw) => {
@@ -222,7 +231,7 @@ impl Compiler {
             }
         };
         if node.types == Types::ARRAY && node.items.is_none() && !matches!(place, Place::Restriction { .. }) {
-            self.errors.push(FieldError::required(child(at, "items"), "must be specified"));
+            self.required(child(at, "items"), "must be specified");
         }
     }
 
@@ -235,7 +244,7 @@ impl Compiler {
             let cut = [".allOf[", ".anyOf[", ".oneOf[", ".not"].iter().filter_map(|k| at.find(k)).min();
             let outer = cut.and_then(|i| at.get(..i)).unwrap_or(at);
             let detail = format!("because it is defined in {path}");
-            self.errors.push(FieldError::required(property(outer, name), detail));
+            self.required(property(outer, name), detail);
         }
     }
 
@@ -314,7 +323,7 @@ impl Compiler {
             Ok(pattern) => Some(pattern),
             Err(why) => {
                 let detail = format!("must be a valid regular expression, but isn't: {why}");
-                self.errors.push(FieldError::invalid(child(at, "pattern"), &json!(source), detail));
+                self.invalid(child(at, "pattern"), &json!(source), detail);
                 None
             }
         }
@@ -325,7 +334,7 @@ impl Compiler {
             None | Some(Value::Null) => None,
             Some(Value::Number(n)) => Some(n.clone()),
             Some(other) => {
-                self.errors.push(FieldError::invalid(child(at, key), other, "must be a number"));
+                self.invalid(child(at, key), other, "must be a number");
                 None
             }
         }
@@ -335,7 +344,7 @@ impl Compiler {
         let n = self.number(map, key, at)?;
         if n.as_u64().is_none() {
             let detail = "must be a non-negative integer";
-            self.errors.push(FieldError::invalid(child(at, key), &Value::Number(n.clone()), detail));
+            self.invalid(child(at, key), &Value::Number(n.clone()), detail);
         }
         n.as_u64()
     }
@@ -350,7 +359,7 @@ impl Compiler {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Object(map)) => map.iter().collect(),
             Some(other) => {
-                self.errors.push(FieldError::invalid(child(at, key), other, "must be an object"));
+                self.invalid(child(at, key), other, "must be an object");
                 Vec::new()
             }
         }
@@ -366,19 +375,15 @@ impl Compiler {
             match Rule::compile(raw, &at) {
                 Ok(mut rule) => {
                     if let Some((key, why)) = rule.misfit(node, resource || node.embedded_resource) {
-                        self.errors.push(FieldError::invalid(child(&at, key), &json!(rule.source()), why));
+                        self.invalid(child(&at, key), &json!(rule.source()), why);
                     }
                     if rule.transition && self.uncorrelated > 0 {
                         let detail = "oldSelf cannot be used on the uncorrelatable portion of the schema: items of this list cannot be told apart";
-                        self.errors.push(FieldError::invalid(
-                            child(&at, "rule"),
-                            &json!(rule.source()),
-                            detail,
-                        ));
+                        self.invalid(child(&at, "rule"), &json!(rule.source()), detail);
                     }
                     if let Some(path) = rule.field().filter(|path| !has_field(node, path)) {
                         let detail = "fieldPath must be a valid path";
-                        self.errors.push(FieldError::invalid(child(&at, "fieldPath"), &json!(path), detail));
+                        self.invalid(child(&at, "fieldPath"), &json!(path), detail);
                     }
                     rules.push(rule);
                 }
@@ -395,7 +400,7 @@ impl Compiler {
         let unknown = prune::bare(node, &mut filled);
         if !unknown.is_empty() {
             let detail = format!("must not contain unknown fields: {}", unknown.join(", "));
-            self.errors.push(FieldError::invalid(&at, value, detail));
+            self.invalid(&at, value, detail);
         }
         default::fill(node, &mut filled);
         self.errors.extend(validate::value(node, &filled, &at));
@@ -404,15 +409,11 @@ impl Compiler {
     /// Of `metadata` a schema may only restrict the names.
     fn metadata(&mut self, node: &Node, at: &str) {
         if node.types != Types::OBJECT {
-            self.errors.push(FieldError::invalid(
-                child(at, "type"),
-                &json!(node.types.names()),
-                "must be object",
-            ));
+            self.invalid(child(at, "type"), &json!(node.types.names()), "must be object");
         }
         for name in node.properties.keys().filter(|n| !matches!(n.as_ref(), "name" | "generateName")) {
             let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-            self.errors.push(FieldError::forbidden(property(at, name), detail));
+            self.forbidden(property(at, name), detail);
         }
     }
 }

@@ -13,7 +13,7 @@ impl Compiler {
         let list_type = map.get("x-kubernetes-list-type").and_then(Value::as_str);
         if list_type.is_some() && node.types != Types::ARRAY {
             let detail = "must be array if x-kubernetes-list-type is specified";
-            self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
+            self.invalid(child(at, "type"), &json!(node.types.names()), detail);
         }
         node.list = match list_type {
             None | Some("atomic") => ListType::Atomic,
@@ -36,11 +36,7 @@ impl Compiler {
         };
         if !keys.is_empty() && list_type != Some("map") {
             let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-            self.errors.push(FieldError::invalid(
-                child(at, "x-kubernetes-list-type"),
-                &json!(list_type),
-                detail,
-            ));
+            self.invalid(child(at, "x-kubernetes-list-type"), &json!(list_type), detail);
         }
         if let Some(map_type) = map.get("x-kubernetes-map-type").filter(|t| !t.is_null()) {
             let field = child(at, "x-kubernetes-map-type");
@@ -48,15 +44,15 @@ impl Compiler {
                 self.errors.push(FieldError::not_supported(field, map_type, &["atomic", "granular"]));
             } else if node.types != Types::OBJECT {
                 let detail = "must be object if x-kubernetes-map-type is specified";
-                self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
+                self.invalid(child(at, "type"), &json!(node.types.names()), detail);
             }
         }
         if node.embedded_resource && node.types != Types::OBJECT {
             let detail = "must be object if x-kubernetes-embedded-resource is true";
-            self.errors.push(FieldError::invalid(child(at, "type"), &json!(node.types.names()), detail));
+            self.invalid(child(at, "type"), &json!(node.types.names()), detail);
         } else if node.embedded_resource && !node.preserve_unknown && node.properties.is_empty() {
             let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
-            self.errors.push(FieldError::required(child(at, "properties"), detail));
+            self.required(child(at, "properties"), detail);
         }
     }
 
@@ -64,26 +60,18 @@ impl Compiler {
         let Some(items) = &node.items else { return };
         let items_at = child(at, "items");
         if items.nullable {
-            self.errors.push(FieldError::forbidden(
+            self.forbidden(
                 child(&items_at, "nullable"),
                 "cannot be nullable when x-kubernetes-list-type is set",
-            ));
+            );
         }
         if items.types == Types::OBJECT && !items.atomic_map {
             let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            self.errors.push(FieldError::invalid(
-                child(&items_at, "x-kubernetes-map-type"),
-                &Value::Null,
-                detail,
-            ));
+            self.invalid(child(&items_at, "x-kubernetes-map-type"), &Value::Null, detail);
         }
         if items.types == Types::ARRAY && items.list != ListType::Atomic {
             let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            self.errors.push(FieldError::invalid(
-                child(&items_at, "x-kubernetes-list-type"),
-                &Value::Null,
-                detail,
-            ));
+            self.invalid(child(&items_at, "x-kubernetes-list-type"), &Value::Null, detail);
         }
     }
 
@@ -91,17 +79,13 @@ impl Compiler {
         let keys_at = child(at, "x-kubernetes-list-map-keys");
         if keys.is_empty() {
             let detail = "must not be empty if x-kubernetes-list-type is map";
-            self.errors.push(FieldError::required(keys_at, detail));
+            self.required(keys_at, detail);
             return;
         }
         let Some(items) = &node.items else { return };
         if items.types != Types::OBJECT {
             let detail = "must be object if parent array's x-kubernetes-list-type is map";
-            self.errors.push(FieldError::invalid(
-                child(at, "items.type"),
-                &json!(items.types.names()),
-                detail,
-            ));
+            self.invalid(child(at, "items.type"), &json!(items.types.names()), detail);
             return;
         }
         let required = items.limits.as_ref().map_or(&[][..], |l| l.required.as_slice());
@@ -112,18 +96,18 @@ impl Compiler {
             }
             let Some(field) = items.properties.get(key) else {
                 let detail = "entries must all be names of item properties";
-                self.errors.push(FieldError::invalid(key_at, &json!(key), detail));
+                self.invalid(key_at, &json!(key), detail);
                 continue;
             };
             if field.types.has(Types::OBJECT.and(Types::ARRAY)) {
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 let path = child(&property(&child(at, "items"), key), "type");
-                self.errors.push(FieldError::invalid(path, &json!(field.types.names()), detail));
+                self.invalid(path, &json!(field.types.names()), detail);
             }
             if field.default.is_none() && !required.contains(key) {
                 let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                 let path = child(&property(&child(at, "items"), key), "default");
-                self.errors.push(FieldError::required(path, detail));
+                self.required(path, detail);
             }
         }
     }

@@ -35,40 +35,43 @@ pub(crate) enum Format {
     Quantity,
 }
 
-const NAMED: [(Format, &str); 22] = [
-    (Format::Int32, "int32"),
-    (Format::Int64, "int64"),
-    (Format::BsonObjectId, "bsonobjectid"),
-    (Format::Uri, "uri"),
-    (Format::Email, "email"),
-    (Format::Hostname, "hostname"),
-    (Format::Ipv4, "ipv4"),
-    (Format::Ipv6, "ipv6"),
-    (Format::Cidr, "cidr"),
-    (Format::Mac, "mac"),
-    (Format::Uuid, "uuid"),
-    (Format::Uuid3, "uuid3"),
-    (Format::Uuid4, "uuid4"),
-    (Format::Uuid5, "uuid5"),
-    (Format::HexColor, "hexcolor"),
-    (Format::RgbColor, "rgbcolor"),
-    (Format::Byte, "byte"),
-    (Format::Date, "date"),
-    (Format::DateTime, "date-time"),
-    (Format::Duration, "duration"),
-    (Format::ShortName, "k8s-short-name"),
-    (Format::LongName, "k8s-long-name"),
+type Check = fn(&str) -> bool;
+
+/// Each format that a schema may name, and whether a string is of it.
+const FORMATS: [(Format, &str, Check); 22] = [
+    (Format::Int32, "int32", |_| true),
+    (Format::Int64, "int64", |_| true),
+    (Format::BsonObjectId, "bsonobjectid", |s| s.len() == 24 && s.bytes().all(|b| b.is_ascii_hexdigit())),
+    (Format::Uri, "uri", is_uri),
+    (Format::Email, "email", is_email),
+    (Format::Hostname, "hostname", is_hostname),
+    (Format::Ipv4, "ipv4", |s| s.parse::<Ipv4Addr>().is_ok()),
+    (Format::Ipv6, "ipv6", |s| s.contains(':') && s.parse::<Ipv6Addr>().is_ok()),
+    (Format::Cidr, "cidr", is_cidr),
+    (Format::Mac, "mac", is_mac),
+    (Format::Uuid, "uuid", |s| is_uuid(s, None)),
+    (Format::Uuid3, "uuid3", |s| is_uuid(s, Some(b'3'))),
+    (Format::Uuid4, "uuid4", |s| is_uuid(s, Some(b'4'))),
+    (Format::Uuid5, "uuid5", |s| is_uuid(s, Some(b'5'))),
+    (Format::HexColor, "hexcolor", is_hex_color),
+    (Format::RgbColor, "rgbcolor", |s| RGB.as_ref().is_some_and(|r| r.is_match(s))),
+    (Format::Byte, "byte", is_base64),
+    (Format::Date, "date", |s| s.len() == 10 && s.parse::<jiff::civil::Date>().is_ok()),
+    (Format::DateTime, "date-time", is_date_time),
+    (Format::Duration, "duration", is_duration),
+    (Format::ShortName, "k8s-short-name", |s| crate::validation::dns1123_label(s).is_empty()),
+    (Format::LongName, "k8s-long-name", |s| crate::validation::dns1123_subdomain(s).is_empty()),
 ];
 
 impl Format {
     /// The format of that name, if it is one that is checked. Dashes are optional, as for the real server.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let plain = name.replace('-', "");
-        NAMED.iter().find(|(_, n)| *n == name || n.replace('-', "") == plain).map(|(f, _)| *f)
+        FORMATS.iter().find(|(_, n, _)| *n == name || n.replace('-', "") == plain).map(|(f, ..)| *f)
     }
 
     pub(crate) fn name(self) -> &'static str {
-        NAMED.iter().find(|(f, _)| *f == self).map_or("", |(_, n)| n)
+        FORMATS.iter().find(|(f, ..)| *f == self).map_or("", |(_, n, _)| n)
     }
 
     /// Whether the integer fits the width; only two formats speak of numbers.
@@ -83,31 +86,9 @@ impl Format {
 
     /// Whether the string is of this format.
     pub(crate) fn accepts(self, s: &str) -> bool {
-        match self {
-            Self::Int32 | Self::Int64 => true,
-            Self::BsonObjectId => s.len() == 24 && s.bytes().all(|b| b.is_ascii_hexdigit()),
-            Self::Uri => {
-                s.parse::<http::Uri>().is_ok_and(|u| u.path().starts_with('/') || u.scheme().is_some())
-            }
-            Self::Email => is_email(s),
-            Self::Hostname => is_hostname(s),
-            Self::Ipv4 => s.parse::<Ipv4Addr>().is_ok(),
-            Self::Ipv6 => s.contains(':') && s.parse::<Ipv6Addr>().is_ok(),
-            Self::Cidr => is_cidr(s),
-            Self::Mac => is_mac(s),
-            Self::Uuid => is_uuid(s, None),
-            Self::Uuid3 => is_uuid(s, Some(b'3')),
-            Self::Uuid4 => is_uuid(s, Some(b'4')),
-            Self::Uuid5 => is_uuid(s, Some(b'5')),
-            Self::HexColor => is_hex_color(s),
-            Self::RgbColor => RGB.as_ref().is_some_and(|r| r.is_match(s)),
-            Self::Byte => is_base64(s),
-            Self::Date => s.len() == 10 && s.parse::<jiff::civil::Date>().is_ok(),
-            Self::DateTime => is_date_time(s),
-            Self::Duration => is_duration(s),
-            Self::ShortName => crate::validation::dns1123_label(s).is_empty(),
-            Self::LongName => crate::validation::dns1123_subdomain(s).is_empty(),
-            Self::Quantity => s.parse::<crate::validation::Quantity>().is_ok(),
+        match FORMATS.iter().find(|(format, ..)| *format == self) {
+            Some((.., accepts)) => accepts(s),
+            None => s.parse::<crate::validation::Quantity>().is_ok(),
         }
     }
 }
@@ -123,6 +104,10 @@ fn is_date_time(s: &str) -> bool {
     let zoned = s.ends_with(['Z', 'z'])
         || s.len().checked_sub(6).and_then(|i| s.get(i..=i)).is_some_and(|c| c == "+" || c == "-");
     fixed && zoned && s.parse::<jiff::Timestamp>().is_ok()
+}
+
+fn is_uri(s: &str) -> bool {
+    s.parse::<http::Uri>().is_ok_and(|u| u.path().starts_with('/') || u.scheme().is_some())
 }
 
 fn is_email(s: &str) -> bool {

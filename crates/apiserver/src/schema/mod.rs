@@ -49,6 +49,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use at::At;
+pub(crate) use builtin::definition_name;
 pub use builtin::{builtin, definitions};
 pub(crate) use cel::{FUNCTIONS, execute, expression, untyped};
 pub(crate) use cost::Budget;

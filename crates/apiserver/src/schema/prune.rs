@@ -4,27 +4,8 @@
 //! `fieldValidation`.
 
 use super::at::At;
-use super::{Additional, MAX_DEPTH, Node};
+use super::{Additional, MAX_DEPTH, Node, object_meta};
 use serde_json::Value;
-
-/// The fields of `ObjectMeta`: the same for every resource, whatever its schema says of `metadata`.
-const OBJECT_META: [&str; 15] = [
-    "annotations",
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// Prunes a whole resource: `apiVersion`, `kind` and `metadata` are always known.
 pub(super) fn resource(node: &Node, object: &mut Value) -> Vec<String> {
@@ -55,7 +36,7 @@ fn fields(
         Value::Object(map) => map.retain(|name, value| {
             let at = path.field(name);
             if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
-                object_meta(name, value, &at, unknown);
+                metadata(name, value, &at, unknown);
                 return true;
             }
             match (node.field(name), &node.additional) {
@@ -79,11 +60,12 @@ fn fields(
     }
 }
 
-fn object_meta(name: &str, value: &mut Value, path: &At<'_>, unknown: &mut Vec<String>) {
+/// `metadata` has the same fields in every resource, whatever its schema says of it.
+fn metadata(name: &str, value: &mut Value, path: &At<'_>, unknown: &mut Vec<String>) {
     let Value::Object(meta) = value else { return };
     if name == "metadata" {
         meta.retain(|key, _| {
-            let known = OBJECT_META.contains(&key.as_str());
+            let known = object_meta().properties.contains_key(key.as_str());
             if !known {
                 unknown.push(path.field(key).to_string());
             }

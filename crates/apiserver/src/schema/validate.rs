@@ -239,24 +239,17 @@ fn number(limits: &Limits, value: &Value, n: &Number, path: &At<'_>, errors: &mu
     if let Some(step) = limits.multiple_of.as_ref().filter(|step| !is_multiple(n, step)) {
         complain(format!("should be a multiple of {step}"));
     }
-    if let Some(max) = &limits.maximum {
-        match compare(n, max) {
-            Some(Ordering::Greater) if !limits.exclusive_maximum => {
-                complain(format!("should be less than or equal to {max}"));
+    for (bound, exclusive, beyond, than) in [
+        (&limits.maximum, limits.exclusive_maximum, Ordering::Greater, "less than"),
+        (&limits.minimum, limits.exclusive_minimum, Ordering::Less, "greater than"),
+    ] {
+        let Some(bound) = bound else { continue };
+        match compare(n, bound) {
+            Some(order) if exclusive && (order == beyond || order == Ordering::Equal) => {
+                complain(format!("should be {than} {bound}"));
             }
-            Some(Ordering::Greater | Ordering::Equal) if limits.exclusive_maximum => {
-                complain(format!("should be less than {max}"));
-            }
-            Some(_) | None => {}
-        }
-    }
-    if let Some(min) = &limits.minimum {
-        match compare(n, min) {
-            Some(Ordering::Less) if !limits.exclusive_minimum => {
-                complain(format!("should be greater than or equal to {min}"));
-            }
-            Some(Ordering::Less | Ordering::Equal) if limits.exclusive_minimum => {
-                complain(format!("should be greater than {min}"));
+            Some(order) if !exclusive && order == beyond => {
+                complain(format!("should be {than} or equal to {bound}"));
             }
             Some(_) | None => {}
         }

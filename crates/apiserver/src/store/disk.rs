@@ -1,6 +1,6 @@
 //! What does the journal ask of a file system?
 //!
-//! Little, so that all of it can be made to fail: [`Files`] is the machine's, and [`model`] is one in memory that loses,
+//! Little, so that all of it can be made to fail: [`Files`] is the machine's, and `testing` has one in memory that loses,
 //! tears and reorders what was not synced, refuses, and runs full.
 
 use std::fmt;
@@ -8,9 +8,6 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-
-#[cfg(test)]
-pub(super) mod model;
 
 /// A file system, or something that behaves like one.
 pub(super) trait Disk: fmt::Debug + Send + Sync {

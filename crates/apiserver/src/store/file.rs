@@ -21,9 +21,8 @@ use std::thread::JoinHandle;
 
 use super::decode::{Decoder, batch};
 use super::disk::{Disk, Handle};
-use super::journal::{Ack, Journal};
 use super::record::{self, Change, Damage, FileKind, FrameBuilder, Record};
-use super::{ChangeType, Event, JournalFailed, Object, Options, Shared};
+use super::{ChangeType, Event, Journal, JournalFailed, Object, Options, Shared};
 
 /// A log is replaced by a snapshot when it is longer than this: at 20,000 writes of 2 KiB a second that is
 /// twice in three seconds at most, and reading it back takes well under a second.
@@ -130,7 +129,7 @@ impl FileJournal {
 }
 
 impl Journal for FileJournal {
-    fn append(&self, event: &Event) -> Ack {
+    fn append(&self, event: &Event) {
         let mut waiting = self.queue.lock();
         waiting.frame.event(event);
         waiting.last = event.object.revision;
@@ -139,7 +138,6 @@ impl Journal for FileJournal {
             waiting.full.push_back(full);
         }
         self.queue.arrived.notify_one();
-        Ack::Later
     }
 }
 

@@ -12,13 +12,14 @@
 
 mod decode;
 mod disk;
-#[cfg(test)]
-mod failing;
 mod file;
 mod frames;
-mod journal;
 mod object;
 mod record;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod visible;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -31,8 +32,7 @@ use tokio::sync::{Notify, oneshot};
 pub use file::OpenError;
 use file::{DEFAULT_ROOM_BYTES, DEFAULT_ROTATE_BYTES, FileJournal};
 pub(crate) use frames::{FrameKind, Frames};
-use journal::{Ack, Journal, MemoryJournal};
-pub(crate) use object::{Draft, Place, type_head};
+pub(crate) use object::{Draft, Place, qualified, type_head};
 pub use object::{Ids, Labels, Meta, Object};
 use visible::{Keyed, Table, Visible};
 
@@ -165,11 +165,21 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Arc<Object>>,
 }
 
+/// Objects of one table as somebody reads them, by key, with the revision they were read at.
+pub(crate) type Parsed<T> = BTreeMap<Box<str>, (u64, Arc<T>)>;
+
 /// Objects, their history, and the door to durability.
 #[derive(Debug)]
 pub(crate) struct Store {
     shared: Arc<Shared>,
-    journal: Box<dyn Journal>,
+    /// `None`: the store lives in memory, and what is written is durable at once.
+    journal: Option<Box<dyn Journal>>,
+}
+
+/// Keeps writes in the order they are handed over, and publishes each when it is safe.
+trait Journal: Send + Sync + std::fmt::Debug {
+    /// Hands one write over. Called in the order of revisions, by one caller at a time.
+    fn append(&self, event: &Event);
 }
 
 /// What the journal's thread shares with the store.
@@ -228,9 +238,14 @@ pub(crate) fn key(namespace: &str, name: &str) -> Box<str> {
     if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
 }
 
+/// What the keys of a namespace's objects begin with; of all objects, if it is empty.
+pub(crate) fn prefix(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!("{namespace}/") }
+}
+
 impl Store {
     pub(crate) fn in_memory(limits: Limits) -> Store {
-        Store { shared: Arc::new(Shared::new(limits)), journal: Box::new(MemoryJournal) }
+        Store { shared: Arc::new(Shared::new(limits)), journal: None }
     }
 
     /// A copy, in memory, of what is visible; it goes its own way from here. Objects are shared, not copied.
@@ -262,8 +277,8 @@ impl Store {
 
     fn open_on(disk: Arc<dyn disk::Disk>, dir: &Path, options: Options) -> Result<Store, OpenError> {
         let shared = Arc::new(Shared::new(options.limits));
-        let journal = Box::new(FileJournal::open(disk, dir, &shared, &options)?);
-        Ok(Store { shared, journal })
+        let journal = FileJournal::open(disk, dir, &shared, &options)?;
+        Ok(Store { shared, journal: Some(Box::new(journal)) })
     }
 
     /// The head of one key: what writers compare with.
@@ -306,6 +321,16 @@ impl Store {
         let visible = self.shared.visible();
         let objects = visible.tables.get(table).map(|t| t.under(prefix).cloned().collect());
         Snapshot { revision: visible.revision, objects: objects.unwrap_or_default() }
+    }
+
+    /// A table's objects as `read` reads them; those that are as they were `before` are not read again.
+    pub(crate) fn parsed<T>(&self, table: &str, before: &Parsed<T>, read: fn(&Object) -> T) -> Parsed<T> {
+        let parse = |object: &Arc<Object>| {
+            let known = before.get(object.key()).filter(|(revision, _)| *revision == object.revision);
+            let parsed = known.map_or_else(|| Arc::new(read(object)), |(_, parsed)| parsed.clone());
+            (object.key().into(), (object.revision, parsed))
+        };
+        self.list(table, "").objects.iter().map(parse).collect()
     }
 
     /// Up to `max` objects under `prefix` whose keys are after `after`, and how many follow them: a page costs
@@ -493,9 +518,10 @@ impl Store {
             frames: Frames::default(),
         });
         writer.revision = revision;
-        match self.journal.append(&event) {
-            Ack::Durable => self.shared.publish(&[event]),
-            Ack::Later => {
+        match &self.journal {
+            None => self.shared.publish(&[event]),
+            Some(journal) => {
+                journal.append(&event);
                 let head = (change != ChangeType::Deleted).then(|| object.clone());
                 writer.overlay.insert((table.clone(), key), (revision, head));
                 writer.pending.push_back(event);
@@ -674,165 +700,5 @@ impl Shared {
 
     fn visible(&self) -> std::sync::RwLockReadGuard<'_, Visible> {
         self.visible.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use serde_json::json;
-
-    use super::*;
-
-    pub(super) fn draft(name: &str, data: &str) -> Draft {
-        let ids = Ids {
-            group: "".into(),
-            version: "v1".into(),
-            kind: "Thing".into(),
-            plural: "things".into(),
-            namespaced: true,
-        };
-        let value = json!({"metadata": {"name": name, "namespace": "n", "uid": name}, "data": data});
-        Draft::new(Arc::new(ids), &value, Vec::new())
-    }
-
-    pub(super) fn table() -> Arc<str> {
-        "things".into()
-    }
-
-    fn put(store: &Store, name: &str, data: &str) -> u64 {
-        let expect = match store.head(&table(), &key("n", name)) {
-            None => Expect::Absent,
-            Some(head) => Expect::Revision(head.revision),
-        };
-        store.put(&table(), expect, draft(name, data)).unwrap().revision
-    }
-
-    /// A journal that says when.
-    #[derive(Debug, Default)]
-    struct Held {
-        now: AtomicBool,
-    }
-
-    impl Journal for Arc<Held> {
-        fn append(&self, _: &Event) -> Ack {
-            if self.now.load(Ordering::SeqCst) { Ack::Durable } else { Ack::Later }
-        }
-    }
-
-    fn held() -> (Store, Arc<Held>) {
-        let journal = Arc::new(Held::default());
-        let shared = Arc::new(Shared::new(Limits::default()));
-        (Store { shared, journal: Box::new(journal.clone()) }, journal)
-    }
-
-    #[test]
-    fn a_write_is_invisible_until_it_is_durable_but_the_next_writer_sees_it() {
-        let (store, _) = held();
-        let first = put(&store, "a", "1");
-        assert!(store.get("things", "n/a").is_none());
-        assert_eq!((store.revision(), store.head_revision()), (0, 1));
-        let again = store.put(&table(), Expect::Absent, draft("a", "2"));
-        assert!(matches!(again, Err(CommitError::Raced(_))));
-        let second = put(&store, "a", "2");
-        assert!(!store.head_is_empty(&table()));
-        store.shared.publish_through(first);
-        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "1");
-        assert_eq!(store.head(&table(), "n/a").unwrap().value()["data"], "2");
-        store.wait(first).unwrap();
-        store.shared.publish_through(second);
-        assert_eq!(store.get("things", "n/a").unwrap().value()["data"], "2");
-        assert!(store.shared.writer().overlay.is_empty());
-    }
-
-    #[test]
-    fn a_pending_deletion_empties_the_head_alone() {
-        let (store, journal) = held();
-        journal.now.store(true, Ordering::SeqCst);
-        let at = put(&store, "a", "1");
-        journal.now.store(false, Ordering::SeqCst);
-        store.delete(&table(), "n/a", at, None).unwrap();
-        assert!(store.head_is_empty(&table()));
-        assert!(store.head(&table(), "n/a").is_none());
-        assert!(store.get("things", "n/a").is_some());
-    }
-
-    #[tokio::test]
-    async fn a_failed_journal_fails_who_waits_and_refuses_who_comes() {
-        let (store, _) = held();
-        let at = put(&store, "a", "1");
-        store.shared.fail(JournalFailed("disk full".into()));
-        assert!(store.wait(at).is_err());
-        assert!(store.wait_async(at).await.is_err());
-        let refused = store.put(&table(), Expect::Absent, draft("b", "1"));
-        assert!(matches!(refused, Err(CommitError::Failed(_))));
-        assert!(store.get("things", "n/a").is_none());
-    }
-
-    #[test]
-    fn a_stale_writer_loses() {
-        let store = Store::in_memory(Limits::default());
-        let first = put(&store, "a", "1");
-        put(&store, "a", "2");
-        let stale = store.put(&table(), Expect::Revision(first), draft("a", "3"));
-        assert!(matches!(stale, Err(CommitError::Raced(_))));
-        let stale = store.delete(&table(), "n/a", first, None);
-        assert!(matches!(stale, Err(CommitError::Raced(_))));
-    }
-
-    #[test]
-    fn history_is_bounded_and_says_so() {
-        let store = Store::in_memory(Limits { log_events: 3, log_bytes: usize::MAX });
-        for at in 0..10 {
-            put(&store, "a", &at.to_string());
-        }
-        assert_eq!(store.changes(7).unwrap().len(), 3);
-        assert_eq!(store.changes(6).unwrap_err(), Compacted { asked: 6, oldest: 7 });
-        assert!(store.events("things", 6, 10).is_err());
-        assert!(store.list_at("things", "", 6).is_err());
-        assert_eq!(store.list_at("things", "", 8).unwrap().objects[0].value()["data"], "7");
-        let small = Store::in_memory(Limits { log_events: 100, log_bytes: 1 });
-        put(&small, "a", "1");
-        assert!(small.changes(0).is_err());
-    }
-
-    #[test]
-    fn a_page_holds_what_is_in_its_namespace_and_counts_what_follows() {
-        let store = Store::in_memory(Limits::default());
-        for name in ["a", "b", "c", "d"] {
-            put(&store, name, "1");
-        }
-        let page = |prefix: &str, after: &str| {
-            let (snapshot, following) = store.page("things", prefix, after, 2, None, None).unwrap();
-            let names = snapshot.objects.iter().map(|o| o.name().to_owned()).collect::<String>();
-            (names, following)
-        };
-        assert_eq!(page("n/", ""), ("ab".to_owned(), 2));
-        assert_eq!(page("", "n/b"), ("cd".to_owned(), 0));
-        assert_eq!(page("n/", "n/c"), ("d".to_owned(), 0));
-        let told = |after, known| store.page("things", "n/", after, 1, None, Some(known)).unwrap().1;
-        assert_eq!((told("n/a", 3), told("n/c", 3)), (2, 0), "what is known is not counted");
-        assert_eq!((told("n/a", 0), told("n/a", usize::MAX)), (1, usize::MAX - 1), "nor does it matter");
-        for (prefix, after) in [("n/", "o/a"), ("n/", "n0"), ("m/", ""), ("m/", "n/a"), ("n.x/", "")] {
-            assert_eq!(page(prefix, after), (String::new(), 0), "{prefix} after {after}");
-        }
-    }
-
-    #[test]
-    fn a_list_in_the_past_undoes_what_came_after() {
-        let store = Store::in_memory(Limits::default());
-        put(&store, "a", "1");
-        let b = put(&store, "b", "1");
-        put(&store, "a", "2");
-        store.delete(&table(), "n/b", b, None).unwrap();
-        put(&store, "c", "1");
-        let then = store.list_at("things", "n/", b).unwrap();
-        let told: Vec<_> =
-            then.objects.iter().map(|o| (o.name().to_owned(), o.value()["data"].clone())).collect();
-        assert_eq!(told, [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
-        assert_eq!(store.list("things", "n/").objects.len(), 2);
-        assert_eq!(store.list("things", "other/").objects.len(), 0);
-        assert_eq!(store.list("things", "m/").objects.len(), 0);
     }
 }

@@ -42,6 +42,16 @@ impl Ids {
             format!("{}/{}", self.group, self.version)
         }
     }
+
+    /// The resource as errors and tables call it: `plural.group`.
+    pub(crate) fn group_resource(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+}
+
+/// `name.group`, or the name alone in the core group.
+pub(crate) fn qualified(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
 /// The facts of an object that selection and deletion need, parsed once when it is written.

@@ -190,17 +190,15 @@ fn names(meta: &Map<String, Value>, rules: Metadata, errors: &mut Vec<FieldError
     }
 }
 
-/// A complaint for everything that is wrong with a text.
-fn all_invalid(field: &str, text: &str, wrong: Vec<String>) -> impl Iterator<Item = FieldError> {
-    wrong.into_iter().map(move |wrong| FieldError::invalid(field, &json!(text), wrong))
+fn all_invalid(field: &str, text: &str, wrong: Vec<String>) -> Vec<FieldError> {
+    FieldError::each_invalid(field, &json!(text), wrong)
 }
 
 fn labels(meta: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     for (key, value) in meta.get("labels").and_then(Value::as_object).into_iter().flatten() {
         errors.extend(all_invalid("metadata.labels", key, qualified_name(key)));
-        for wrong in label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid("metadata.labels", value, wrong));
-        }
+        let wrong = label_value(value.as_str().unwrap_or_default());
+        errors.extend(FieldError::each_invalid("metadata.labels", value, wrong));
     }
 }
 

@@ -93,6 +93,16 @@ impl FieldError {
         Self::valued(field, CauseReason::Invalid, value, detail.as_ref())
     }
 
+    /// About a field as a whole, whose value is not repeated.
+    pub(crate) fn wrong(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::plain(field, CauseReason::Invalid, detail.as_ref())
+    }
+
+    /// One error for everything that is wrong with a value.
+    pub(crate) fn each_invalid(field: &str, value: &Value, wrong: Vec<String>) -> Vec<Self> {
+        wrong.into_iter().map(|why| Self::invalid(field, value, why)).collect()
+    }
+
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: impl AsRef<str>) -> Self {
         Self::valued(field, CauseReason::TypeInvalid, value, detail.as_ref())
     }
@@ -158,16 +168,14 @@ impl FieldError {
                 value.to_string()
             }
         };
-        let mut message = format!("{}: {shown}", reason.headline());
-        if !detail.is_empty() {
-            message.push_str(": ");
-            message.push_str(detail);
-        }
-        Self { field: field.into(), reason, message }
+        Self::said(field, reason, format!("{}: {shown}", reason.headline()), detail)
     }
 
     fn plain(field: impl Into<String>, reason: CauseReason, detail: &str) -> Self {
-        let mut message = reason.headline().to_owned();
+        Self::said(field, reason, reason.headline().to_owned(), detail)
+    }
+
+    fn said(field: impl Into<String>, reason: CauseReason, mut message: String, detail: &str) -> Self {
         if !detail.is_empty() {
             message.push_str(": ");
             message.push_str(detail);

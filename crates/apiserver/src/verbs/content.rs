@@ -6,7 +6,7 @@ use super::options::FieldValidation;
 use super::{Call, metadata};
 use crate::http::{body, protobuf};
 use crate::resources::{Content, Resource};
-use crate::status::{Cause, Status};
+use crate::status::Status;
 
 /// Reads the body as an object of the addressed resource. The second value is what to warn of.
 pub(super) fn decode(call: &Call<'_>, validation: FieldValidation) -> Result<(Value, Vec<String>), Status> {
@@ -76,11 +76,6 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// What an object calls itself; empty if it has no name.
-pub(super) fn name_in(object: &Value) -> &str {
-    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The name and namespace in an object must be those of the path; absent ones are taken from there.
@@ -164,8 +159,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
     if errors.is_empty() {
         return Ok(());
     }
-    let causes = errors.into_iter().map(Cause::from).collect();
-    Err(Status::invalid(resource, metadata::text(object, "name"), causes))
+    Err(Status::invalid(resource, metadata::text(object, "name"), errors))
 }
 
 fn check_metadata(resource: &Resource, object: &Value) -> Result<(), Status> {

@@ -1,6 +1,6 @@
 //! How does an object come into being?
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, content, metadata, owners, settled};
@@ -111,7 +111,7 @@ pub(super) fn place(
 /// A request to be signed says who asks for it: that is the server's to say, whatever was written.
 fn name_requester(call: &Call<'_>, object: &mut Value) {
     let (Some(spec), Value::Object(who)) =
-        (object.get_mut("spec").and_then(Value::as_object_mut), call.who.to_value())
+        (object.get_mut("spec").and_then(Value::as_object_mut), json!(call.who))
     else {
         return;
     };
@@ -127,7 +127,7 @@ pub(super) fn draft(call: &Call<'_>, object: &Value) -> Result<Draft, Status> {
     if draft.len() > MAX_OBJECT_BYTES {
         return Err(Status::too_large(format!(
             "{} {:?} takes {} bytes, more than the {MAX_OBJECT_BYTES} an object may take",
-            call.resource.group_resource(),
+            call.resource.ids.group_resource(),
             draft.place.name(),
             draft.len()
         )));

@@ -19,8 +19,9 @@ use crate::env::to_second;
 use crate::http::body;
 use crate::resources::kinds::Context;
 use crate::resources::{Content, Resource, crd};
-use crate::status::{Cause, Status};
+use crate::status::Status;
 use crate::store::{Expect, Object, key};
+use crate::validation::FieldError;
 
 /// Namespaces that a cluster cannot be without.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -282,7 +283,7 @@ fn finish_definition(core: &Core, name: &str, table: &Arc<str>) {
 impl DeleteOptions {
     /// From the body if there is one, else from the query.
     fn read(call: &Call<'_>) -> Result<DeleteOptions, Status> {
-        let mut causes = Vec::new();
+        let mut errors = Vec::new();
         let mut policy = |text: Option<&str>| match text {
             None | Some("") => None,
             Some("Background") => Some(Policy::Background),
@@ -290,7 +291,7 @@ impl DeleteOptions {
             Some("Orphan") => Some(Policy::Orphan),
             Some(other) => {
                 let allowed = ["Background", "Foreground", "Orphan", "nil"];
-                causes.push(Cause::not_supported("propagationPolicy", other, &allowed));
+                errors.push(FieldError::not_supported("propagationPolicy", &json!(other), &allowed));
                 None
             }
         };
@@ -327,12 +328,12 @@ impl DeleteOptions {
                 admitted: false,
             }
         };
-        options.dry_run |= options::dry_run(query.all("dryRun"), &mut causes);
+        options.dry_run |= options::dry_run(query.all("dryRun"), &mut errors);
         if options.orphan.is_some() && options.policy.is_some() {
-            let message = "Invalid value: orphanDependents and propagationPolicy cannot be both set";
-            causes.push(Cause::invalid("propagationPolicy", message));
+            let why = "orphanDependents and propagationPolicy cannot be both set";
+            errors.push(FieldError::wrong("propagationPolicy", why));
         }
-        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_options("DeleteOptions", causes)) }
+        if errors.is_empty() { Ok(options) } else { Err(Status::invalid_options("DeleteOptions", errors)) }
     }
 
     fn check(&self, resource: &Resource, head: &Object) -> Result<(), Status> {

@@ -27,7 +27,7 @@ fn map(value: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// A text in an object's metadata.
-pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.get("metadata").and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 

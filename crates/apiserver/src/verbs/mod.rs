@@ -13,7 +13,7 @@
 mod content;
 mod create;
 mod delete;
-mod metadata;
+pub(crate) mod metadata;
 mod options;
 mod owners;
 mod pods;
@@ -34,7 +34,7 @@ use crate::admission::Policies;
 use crate::env::Env;
 use crate::http::{OpenWatches, Query};
 use crate::resources::unpublished::Unpublished;
-use crate::resources::{Registry, Resource, crd};
+use crate::resources::{Registry, Resource};
 use crate::status::Status;
 use crate::store::{Basis, CommitError, Object, Store};
 use crate::watch::WatchRequest;
@@ -170,7 +170,7 @@ impl Core {
         Core {
             store,
             env,
-            registry: RwLock::new(Arc::new(Registry::new(&[], 0, None))),
+            registry: RwLock::new(Arc::new(Registry::new(Default::default(), 0))),
             policy: RwLock::default(),
             admission: RwLock::default(),
             access: OnceLock::new(),
@@ -195,15 +195,7 @@ impl Core {
 
     /// The resources as of the last visible definition.
     pub(crate) fn registry(&self) -> Arc<Registry> {
-        let now = self.store.table_revision(crd::TABLE);
-        let known = self.registry.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.made_from == now {
-            return known;
-        }
-        let definitions = self.store.list(crd::TABLE, "").objects;
-        let fresh = Arc::new(Registry::new(&definitions, now, Some(&known)));
-        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
-        fresh
+        current(&self.registry, |known| Registry::current(&self.store, known))
     }
 
     /// The resources that the OpenAPI documents tell of.
@@ -215,22 +207,12 @@ impl Core {
 
     /// The roles and bindings as of the last visible one.
     pub(crate) fn policy(&self) -> Arc<Policy> {
-        let known = self.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let now = Policy::current(&self.store, &known);
-        if !Arc::ptr_eq(&known, &now) {
-            *self.policy.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
-        }
-        now
+        current(&self.policy, |known| Policy::current(&self.store, known))
     }
 
     /// The admission policies and bindings as of the last visible one.
     pub(crate) fn admission(&self) -> Arc<Policies> {
-        let known = self.admission.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let now = Policies::current(&self.store, &known);
-        if !Arc::ptr_eq(&known, &now) {
-            *self.admission.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
-        }
-        now
+        current(&self.admission, |known| Policies::current(&self.store, known))
     }
 
     /// Who may come in from outside, once somebody has said.
@@ -290,6 +272,16 @@ impl Core {
             ) => Err(Status::method_not_allowed()),
         }
     }
+}
+
+/// What was made of the store, made anew where the store has something newer.
+fn current<T>(kept: &RwLock<Arc<T>>, newest: impl FnOnce(&Arc<T>) -> Arc<T>) -> Arc<T> {
+    let known = kept.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let now = newest(&known);
+    if !Arc::ptr_eq(&known, &now) {
+        *kept.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
+    }
+    now
 }
 
 impl std::fmt::Debug for Core {

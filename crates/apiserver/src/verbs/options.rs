@@ -1,8 +1,11 @@
 //! What did the query ask for besides the verb?
 
+use serde_json::json;
+
 use super::owners::MANAGER_MAX;
 use super::{Call, Verb};
-use crate::status::{Cause, Status};
+use crate::status::Status;
+use crate::validation::FieldError;
 
 /// The options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,50 +30,49 @@ impl WriteOptions {
             Verb::Patch => "PatchOptions",
             Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
         };
-        let mut causes = Vec::new();
-        let dry_run = dry_run(call.query.all("dryRun"), &mut causes);
+        let mut errors = Vec::new();
+        let dry_run = dry_run(call.query.all("dryRun"), &mut errors);
         let validation = match call.query.get("fieldValidation") {
             None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
-                causes.push(Cause::not_supported("fieldValidation", other, &["Ignore", "Strict", "Warn"]));
+                let allowed = ["Ignore", "Strict", "Warn"];
+                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &allowed));
                 FieldValidation::Ignore
             }
         };
         let manager = call.query.get("fieldManager").unwrap_or_default();
         if manager.len() > MANAGER_MAX {
-            let message =
-                format!("Invalid value: {manager:?}: must be no more than {MANAGER_MAX} characters");
-            causes.push(Cause::invalid("fieldManager", message));
+            let why = format!("must be no more than {MANAGER_MAX} characters");
+            errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
         } else if manager.chars().any(char::is_control) {
-            let message = format!("Invalid value: {manager:?}: should only contain printable characters");
-            causes.push(Cause::invalid("fieldManager", message));
+            let why = "should only contain printable characters";
+            errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
         }
         let applying = call.verb == Verb::Patch && call.content_type == "application/apply-patch+yaml";
         if applying && manager.is_empty() {
-            causes.push(Cause::required("fieldManager", "Required value: is required for apply patch"));
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
         }
         if call.verb == Verb::Patch && !applying && call.query.get("force").is_some() {
-            let message = "Forbidden: may not be specified for non-apply patch";
-            causes.push(Cause::forbidden("force", message));
+            errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
-        if causes.is_empty() {
+        if errors.is_empty() {
             Ok(WriteOptions { dry_run, validation })
         } else {
-            Err(Status::invalid_options(kind, causes))
+            Err(Status::invalid_options(kind, errors))
         }
     }
 }
 
 /// Whether to do everything but the write.
-pub(super) fn dry_run<'a>(asked: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -> bool {
+pub(super) fn dry_run<'a>(asked: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
     let mut dry = false;
     for value in asked {
         match value {
             "" => {}
             "All" => dry = true,
-            other => causes.push(Cause::not_supported("dryRun", other, &["All"])),
+            other => errors.push(FieldError::not_supported("dryRun", &json!(other), &["All"])),
         }
     }
     dry

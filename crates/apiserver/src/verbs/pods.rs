@@ -7,13 +7,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::options::WriteOptions;
-use super::{Answer, Call, Core, Outcome, Subresource, Verb, content, delete, update};
+use super::{Answer, Call, Core, Outcome, Subresource, Verb, delete, metadata, update};
 use crate::admission::{self, Operation, Write};
 use crate::http::body;
 use crate::resources::Resource;
 use crate::selector;
 use crate::status::{Cause, Details, Status};
-use crate::store::key;
+use crate::store::{key, prefix};
+use crate::validation::FieldError;
 
 /// When to ask again whether a budget allows an eviction: a Pod takes seconds to become ready.
 const RETRY_AFTER_SECONDS: u32 = 10;
@@ -45,8 +46,8 @@ pub(super) fn bind(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let binding = read(call, "Binding", "v1")?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() {
-        let cause = Cause::required("target.name", "Required value");
-        return Err(Status::invalid_as("", "Binding", call.name, vec![cause]));
+        let error = FieldError::required("target.name", "");
+        return Err(Status::invalid_as("", "Binding", call.name, vec![error]));
     }
     let warnings = judge(core, call, &binding)?;
     let pod = find(core, call)?;
@@ -71,8 +72,7 @@ pub(super) fn check_ephemeral(call: &Call<'_>, new: &Value, old: &Value) -> Resu
     let of = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
     let (now, before) = (of(new), of(old));
     let refused = |field: &str, why: &str| {
-        let cause = Cause::forbidden(field, format!("Forbidden: {why}"));
-        Err(Status::invalid(call.resource, call.name, vec![cause]))
+        Err(Status::invalid(call.resource, call.name, vec![FieldError::forbidden(field, why)]))
     };
     if call.subresource != Subresource::EphemeralContainers {
         if now == before {
@@ -110,7 +110,7 @@ fn read(call: &Call<'_>, kind: &str, version: &str) -> Result<Value, Status> {
     if !object.is_object() || !is("kind", kind) || !is("apiVersion", version) {
         return Err(Status::bad_request(format!("the body cannot be handled as a {kind} of {version}")));
     }
-    let name = content::name_in(&object);
+    let name = metadata::text(&object, "name");
     if !name.is_empty() && name != call.name {
         let message =
             format!("the name of the object ({name}) does not match the name on the URL ({})", call.name);
@@ -161,7 +161,7 @@ fn done() -> Outcome {
 fn check_budgets(core: &Core, call: &Call<'_>, pod: &Value) -> Result<(), Status> {
     let registry = core.registry();
     let Some(budgets) = registry.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
-    let prefix = format!("{}/", call.namespace);
+    let prefix = prefix(call.namespace);
     let all = core.store.list(&budgets.table, &prefix).objects;
     let matching: Vec<Value> =
         all.iter().map(|budget| budget.value()).filter(|budget| covers(budget, pod)).collect();
@@ -187,7 +187,7 @@ fn check_budgets(core: &Core, call: &Call<'_>, pod: &Value) -> Result<(), Status
 }
 
 fn violated(budgets: &Resource, budget: &Value, needed: i64, healthy: i64) -> Status {
-    let name = content::name_in(budget);
+    let name = metadata::text(budget, "name");
     let mut status = Status::too_many_requests(
         "Cannot evict pod as it would violate the pod's disruption budget.",
         RETRY_AFTER_SECONDS,
@@ -199,7 +199,7 @@ fn violated(budgets: &Resource, budget: &Value, needed: i64, healthy: i64) -> St
         ),
         field: String::new(),
     };
-    tracing::debug!(budget = name, resource = budgets.group_resource(), "an eviction was refused");
+    tracing::debug!(budget = name, resource = budgets.ids.group_resource(), "an eviction was refused");
     status.details = Some(Box::new(Details {
         causes: vec![cause],
         retry_after_seconds: RETRY_AFTER_SECONDS,

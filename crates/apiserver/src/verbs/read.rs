@@ -15,8 +15,9 @@ use super::{Answer, Call, Core, List};
 use crate::http::Query;
 use crate::resources::Resource;
 use crate::selector::{self, Selector};
-use crate::status::{Cause, Status};
-use crate::store::{Compacted, Snapshot, key};
+use crate::status::Status;
+use crate::store::{Compacted, Snapshot, key, prefix};
+use crate::validation::FieldError;
 use crate::watch::{Start, WatchRequest};
 
 /// The options of list, watch and deletecollection.
@@ -34,11 +35,8 @@ pub(crate) struct ListOptions {
 
 /// GET of one object.
 pub(super) fn get(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
-    if let Some(asked) = version(call.query)? {
-        let current = core.store.revision();
-        if asked > current {
-            return Err(Status::too_large_version(asked, current));
-        }
+    if let asked @ Some(_) = version(call.query)? {
+        reached(core, asked)?;
     }
     let found = core.store.get(&call.resource.table, &key(call.namespace, call.name));
     let found = found.ok_or_else(|| Status::not_found(call.resource, call.name))?;
@@ -118,12 +116,9 @@ fn plain_page(
     if options.limit == 0 || !options.selector.is_empty() || options.exact {
         return Ok(None);
     }
-    let current = core.store.revision();
     let at = token.and_then(|token| token.revision);
-    if let Some(asked) = at.or(options.version).filter(|v| *v > current) {
-        return Err(Status::too_large_version(asked, current));
-    }
-    let prefix = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
+    reached(core, at.or(options.version))?;
+    let prefix = prefix(call.namespace);
     let after = token.map_or("", |token| token.after.as_str());
     // The number counts for the revision that it was told with.
     let known = token.and_then(|token| token.following).filter(|_| at.is_some());
@@ -145,16 +140,13 @@ fn snapshot(
     token: Option<&Token>,
 ) -> Result<Snapshot, Status> {
     let table = &call.resource.table;
-    let prefix = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
+    let prefix = prefix(call.namespace);
     let at = match token {
         Some(token) => token.revision,
         None if options.exact => options.version,
         None => None,
     };
-    let current = core.store.revision();
-    if let Some(asked) = at.or(options.version).filter(|v| *v > current) {
-        return Err(Status::too_large_version(asked, current));
-    }
+    let current = reached(core, at.or(options.version))?;
     if let Some(at) = at.filter(|at| *at < current) {
         return core.store.list_at(table, &prefix, at).map_err(|gone| expired(gone, token));
     }
@@ -168,6 +160,15 @@ fn snapshot(
 }
 
 /// A page token that outlived its revision says how to go on, if consistency does not matter.
+/// The revision that can be seen now, if it is not behind the one that is asked for.
+fn reached(core: &Core, asked: Option<u64>) -> Result<u64, Status> {
+    let current = core.store.revision();
+    match asked.filter(|asked| *asked > current) {
+        Some(asked) => Err(Status::too_large_version(asked, current)),
+        None => Ok(current),
+    }
+}
+
 fn expired(gone: Compacted, token: Option<&Token>) -> Status {
     match token {
         None => Status::expired(format!("The resourceVersion for the provided list is too old: {gone}")),
@@ -248,61 +249,50 @@ impl ListOptions {
             bookmarks: query.flag("allowWatchBookmarks") == Some(true),
             timeout_secs: number("timeoutSeconds")?.filter(|s| *s > 0),
         };
-        let causes = match_rules(query, &options, watching);
-        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_options("ListOptions", causes)) }
+        let errors = match_rules(query, &options, watching);
+        if errors.is_empty() { Ok(options) } else { Err(Status::invalid_options("ListOptions", errors)) }
     }
 }
 
 /// How resourceVersion, resourceVersionMatch, continue and sendInitialEvents go together.
-fn match_rules(query: &Query, options: &ListOptions, watching: bool) -> Vec<Cause> {
+fn match_rules(query: &Query, options: &ListOptions, watching: bool) -> Vec<FieldError> {
     const FIELD: &str = "resourceVersionMatch";
-    let mut causes = Vec::new();
+    let forbidden = |field: &str, why: &str| FieldError::forbidden(field, why);
     let matching = query.get(FIELD).unwrap_or_default();
     let version = query.get("resourceVersion").unwrap_or_default();
-    if let Some(initial) = options.send_initial_events {
-        if !watching {
-            causes.push(Cause::forbidden(
-                "sendInitialEvents",
-                "Forbidden: sendInitialEvents is forbidden for list",
-            ));
-            return causes;
-        }
-        if matching != "NotOlderThan" {
-            let message =
-                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(Cause::forbidden(FIELD, message));
-        }
-        let _ = initial;
-        return causes;
+    if options.send_initial_events.is_some() {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        return match (watching, matching) {
+            (false, _) => {
+                vec![forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+            }
+            (true, "NotOlderThan") => Vec::new(),
+            (true, _) => vec![forbidden(FIELD, why)],
+        };
     }
     if matching.is_empty() {
-        return causes;
+        return Vec::new();
     }
     if watching {
-        let message =
-            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-        causes.push(Cause::forbidden(FIELD, message));
-        return causes;
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        return vec![forbidden(FIELD, why)];
     }
+    let mut errors = Vec::new();
     if options.token.is_some() {
-        causes.push(Cause::forbidden(
-            FIELD,
-            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-        ));
+        errors.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if version.is_empty() {
-        let message = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
-        causes.push(Cause::forbidden(FIELD, message));
+        errors.push(forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
     }
     match matching {
         "Exact" if version == "0" => {
-            let message = "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            causes.push(Cause::forbidden(FIELD, message));
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.push(forbidden(FIELD, why));
         }
         "Exact" | "NotOlderThan" => {}
-        other => causes.push(Cause::not_supported(FIELD, other, &["Exact", "NotOlderThan", ""])),
+        other => errors.push(FieldError::not_supported(FIELD, &json!(other), &["Exact", "NotOlderThan", ""])),
     }
-    causes
+    errors
 }
 
 fn selector(query: &Query, resource: &Resource) -> Result<Selector, Status> {
@@ -319,9 +309,9 @@ fn version(query: &Query) -> Result<Option<u64>, Status> {
     match query.get("resourceVersion") {
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            let message =
-                format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
-            Status::invalid_options("ListOptions", vec![Cause::invalid("resourceVersion", message)])
+            let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+            let error = FieldError::invalid("resourceVersion", &json!(text), why);
+            Status::invalid_options("ListOptions", vec![error])
         }),
     }
 }

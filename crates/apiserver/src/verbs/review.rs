@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
+use serde_json::Value;
+
 use super::options::WriteOptions;
 use super::{Answer, Call, Core, Outcome, content};
 use crate::access::{self, Review};
@@ -17,20 +19,20 @@ pub(super) fn review(core: &Core, call: &Call<'_>, review: Review) -> Result<Out
     if call.resource.ids.namespaced && call.namespace.is_empty() {
         return Err(Status::method_not_allowed());
     }
-    let options = WriteOptions::read(call)?;
-    let (mut object, repeated) = content::decode(call, options.validation)?;
-    let warnings = content::reshape(call.resource, &mut object, options.validation)?;
-    let answered = access::review(core, call, review, object)?;
-    Ok(Outcome { answer: Answer::Value(201, answered), warnings }.warning(repeated))
+    answered(call, |object| access::review(core, call, review, object))
 }
 
 /// POST of a token request.
 pub(super) fn token(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
     let kind = &*TOKEN_REQUEST;
     let request = Call { resource: kind, ..*call };
-    let options = WriteOptions::read(&request)?;
-    let (mut object, repeated) = content::decode(&request, options.validation)?;
-    let warnings = content::reshape(kind, &mut object, options.validation)?;
-    let answered = access::request_token(core, call, kind, object)?;
-    Ok(Outcome { answer: Answer::Value(201, answered), warnings }.warning(repeated))
+    answered(&request, |object| access::request_token(core, call, kind, object))
+}
+
+/// Reads the object that was posted, and answers it.
+fn answered(call: &Call<'_>, answer: impl FnOnce(Value) -> Result<Value, Status>) -> Result<Outcome, Status> {
+    let options = WriteOptions::read(call)?;
+    let (mut object, repeated) = content::decode(call, options.validation)?;
+    let warnings = content::reshape(call.resource, &mut object, options.validation)?;
+    Ok(Outcome { answer: Answer::Value(201, answer(object)?), warnings }.warning(repeated))
 }

@@ -10,8 +10,10 @@ use crate::admission::{self, Operation, Write};
 use crate::http::body;
 use crate::patch;
 use crate::resources::Scale;
-use crate::status::{Cause, Status};
+use crate::selector;
+use crate::status::Status;
 use crate::store::{Object, key};
+use crate::validation::FieldError;
 
 /// GET of `/scale`.
 pub(super) fn get(core: &Core, call: &Call<'_>) -> Result<Answer, Status> {
@@ -87,9 +89,9 @@ fn replicas(scale: &Value) -> Result<i64, Status> {
     match replicas {
         Some(replicas) if replicas >= 0 => Ok(replicas),
         Some(replicas) => {
-            let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
-            let name = metadata::text(scale, "name");
-            Err(Status::invalid_scale(name, Cause::invalid("spec.replicas", message)))
+            let why = "must be greater than or equal to 0";
+            let error = FieldError::invalid("spec.replicas", &json!(replicas), why);
+            Err(Status::invalid_scale(metadata::text(scale, "name"), error))
         }
         None => Err(Status::bad_request("Scale: spec.replicas is not an integer".to_owned())),
     }
@@ -100,7 +102,8 @@ fn scale(paths: &Scale, object: &Object, value: &Value) -> Value {
     let mut status = Map::new();
     status.insert("replicas".into(), number(&paths.status).into());
     if let Some(selector) = paths.selector.as_deref().and_then(|p| value.pointer(p)) {
-        status.insert("selector".into(), selector_text(selector).into());
+        let text = selector.as_str().map_or_else(|| selector::text(selector), str::to_owned);
+        status.insert("selector".into(), text.into());
     }
     let of = |key: &str| value.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
     json!({
@@ -112,32 +115,6 @@ fn scale(paths: &Scale, object: &Object, value: &Value) -> Value {
         "spec": {"replicas": number(&paths.spec)},
         "status": status,
     })
-}
-
-/// A LabelSelector as `kubectl` types it.
-fn selector_text(selector: &Value) -> String {
-    if let Some(text) = selector.as_str() {
-        return text.to_owned();
-    }
-    let labels = selector.get("matchLabels").and_then(Value::as_object);
-    let mut terms: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    for expression in expressions.into_iter().flatten() {
-        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-        let values = expression.get("values").and_then(Value::as_array);
-        let values: Vec<&str> = values.into_iter().flatten().filter_map(Value::as_str).collect();
-        terms.push(match text("operator") {
-            "In" => format!("{} in ({})", text("key"), values.join(",")),
-            "NotIn" => format!("{} notin ({})", text("key"), values.join(",")),
-            "DoesNotExist" => format!("!{}", text("key")),
-            _ => text("key").to_owned(),
-        });
-    }
-    terms.join(",")
 }
 
 /// Sets a value where a pointer points, making objects on the way.

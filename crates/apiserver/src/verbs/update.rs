@@ -19,8 +19,9 @@ use crate::http::body;
 use crate::patch::{self, PatchError};
 use crate::resources::kinds::Context;
 use crate::resources::{Content, Resource};
-use crate::status::{Cause, Status};
+use crate::status::Status;
 use crate::store::{Expect, Object, key};
+use crate::validation::FieldError;
 
 /// PUT and PATCH of an object or its status.
 pub(super) fn write(core: &Core, call: &Call<'_>) -> Result<Outcome, Status> {
@@ -147,8 +148,8 @@ fn absent(core: &Core, call: &Call<'_>, source: &Source, options: WriteOptions) 
             create::place(core, call, object, Origin::Written, options)
         }
         Source::Apply { named: false, .. } if call.subresource == Subresource::Whole => {
-            let cause = Cause::required("metadata.name", "Required value: name or generateName is required");
-            Err(Status::invalid(call.resource, "", vec![cause]))
+            let error = FieldError::required("metadata.name", "name or generateName is required");
+            Err(Status::invalid(call.resource, "", vec![error]))
         }
         Source::Apply { config, force, .. } if call.subresource == Subresource::Whole => {
             if !metadata::text(config, "uid").is_empty() {
@@ -246,7 +247,7 @@ fn blame_patch(call: &Call<'_>, status: Status) -> Status {
     if call.verb != Verb::Patch || status.code != 400 {
         return status;
     }
-    Status::invalid_patch(Cause::invalid("patch", format!("Invalid value: {}", status.message)))
+    Status::invalid_patch(FieldError::wrong("patch", status.message))
 }
 
 /// The uid and the version the client believes in.
@@ -262,9 +263,9 @@ fn check_identity(call: &Call<'_>, head: &Object, new: &Value) -> Result<(), Sta
         "" | "0" if resource.rules.unconditional_update => Ok(()),
         "" | "0" if call.verb == Verb::Patch => Ok(()),
         "" | "0" => {
-            let message = "Invalid value: 0x0: must be specified for an update";
-            let cause = Cause::invalid("metadata.resourceVersion", message);
-            Err(Status::invalid(resource, call.name, vec![cause]))
+            let why = "0x0: must be specified for an update";
+            let error = FieldError::wrong("metadata.resourceVersion", why);
+            Err(Status::invalid(resource, call.name, vec![error]))
         }
         version => match version.parse::<u64>() {
             Ok(version) if version == head.revision => Ok(()),

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_kind_that_can_be_written_has_a_message() {
-        let registry = crate::resources::Registry::new(&[], 0, None);
+        let registry = crate::resources::Registry::new(Default::default(), 0);
         let mut seen = 0;
         for (group, found) in registry.groups() {
             for version in &found.versions {

@@ -2,10 +2,13 @@
 
 #![expect(clippy::indexing_slicing, reason = "reading a Value by key never panics: what is absent is null")]
 
+use std::borrow::Borrow;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Builtin, age, count, human, items, number, or_none, pods, text};
+use crate::selector;
 
 pub(crate) const AGE: Builtin = ("Age", "string", 0, |o, now| age(o, "/metadata/creationTimestamp", now));
 pub(crate) const PLAIN: &[Builtin] = &[AGE];
@@ -28,22 +31,14 @@ pub(crate) const API_SERVICE: &[Builtin] = &[
 ];
 pub(crate) const COMPONENT: &[Builtin] = &[
     ("Status", "string", 0, |o, _| {
-        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
-        let known = match healthy.and_then(|c| c["status"].as_str()) {
+        json!(match healthy(o)["status"].as_str() {
             Some("True") => "Healthy",
             Some("False") => "Unhealthy",
             Some(_) | None => "Unknown",
-        };
-        json!(known)
+        })
     }),
-    ("Message", "string", 0, |o, _| {
-        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
-        healthy.map_or(Value::Null, |c| c["message"].clone())
-    }),
-    ("Error", "string", 0, |o, _| {
-        let healthy = items(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
-        healthy.map_or(Value::Null, |c| text(&c["error"]))
-    }),
+    ("Message", "string", 0, |o, _| healthy(o)["message"].clone()),
+    ("Error", "string", 0, |o, _| text(&healthy(o)["error"])),
 ];
 pub(crate) const SIGNING_REQUEST: &[Builtin] = &[
     AGE,
@@ -54,14 +49,8 @@ pub(crate) const SIGNING_REQUEST: &[Builtin] = &[
     }),
     ("Condition", "string", 0, |o, _| {
         let has = |wanted: &str| items(&o["status"]["conditions"]).iter().any(|c| c["type"] == wanted);
-        let mut said: Vec<&str> = Vec::new();
-        if has("Denied") {
-            said.push("Denied");
-        } else if has("Approved") {
-            said.push("Approved");
-        } else {
-            said.push("Pending");
-        }
+        let decided = ["Denied", "Approved"].into_iter().find(|wanted| has(wanted));
+        let mut said = vec![decided.unwrap_or("Pending")];
         if has("Failed") {
             said.push("Failed");
         }
@@ -74,11 +63,7 @@ pub(crate) const SIGNING_REQUEST: &[Builtin] = &[
 pub(crate) const LEASE: &[Builtin] =
     &[("Holder", "string", 0, |o, _| text(&o["spec"]["holderIdentity"])), AGE];
 pub(crate) const BINDING: &[Builtin] = &[
-    ("Role", "string", 0, |o, _| {
-        let role = &o["roleRef"];
-        let part = |key: &str| role[key].as_str().unwrap_or_default();
-        json!(format!("{}/{}", part("kind"), part("name")))
-    }),
+    ("Role", "string", 0, |o, _| kind_and_name(&o["roleRef"])),
     AGE,
     ("Users", "string", 1, |o, _| subjects(o, "User")),
     ("Groups", "string", 1, |o, _| subjects(o, "Group")),
@@ -135,15 +120,10 @@ pub(crate) const SERVICE: &[Builtin] = &[
         _ => joined_or_none(texts(&o["spec"]["externalIPs"])),
     }),
     ("Port(s)", "string", 0, |o, _| {
-        let shown: Vec<String> = items(&o["spec"]["ports"])
-            .iter()
-            .map(|p| {
-                let node =
-                    p["nodePort"].as_i64().filter(|n| *n > 0).map_or(String::new(), |n| format!(":{n}"));
-                format!("{}{node}/{}", p["port"], p["protocol"].as_str().unwrap_or("TCP"))
-            })
-            .collect();
-        json!(if shown.is_empty() { "<none>".to_owned() } else { shown.join(",") })
+        joined_or_none(items(&o["spec"]["ports"]).iter().map(|p| {
+            let node = p["nodePort"].as_i64().filter(|n| *n > 0).map_or(String::new(), |n| format!(":{n}"));
+            format!("{}{node}/{}", p["port"], p["protocol"].as_str().unwrap_or("TCP"))
+        }))
     }),
     AGE,
     ("Selector", "string", 1, |o, _| labels(&o["spec"]["selector"])),
@@ -277,11 +257,7 @@ pub(crate) const DISRUPTION_BUDGET: &[Builtin] = &[
     AGE,
 ];
 pub(crate) const AUTOSCALER: &[Builtin] = &[
-    ("Reference", "string", 0, |o, _| {
-        let target = &o["spec"]["scaleTargetRef"];
-        let part = |key: &str| target[key].as_str().unwrap_or_default();
-        json!(format!("{}/{}", part("kind"), part("name")))
-    }),
+    ("Reference", "string", 0, |o, _| kind_and_name(&o["spec"]["scaleTargetRef"])),
     ("Targets", "string", 0, |o, _| {
         let wanted = items(&o["spec"]["metrics"]).iter().map(|metric| {
             let of = &metric["resource"];
@@ -380,21 +356,20 @@ fn job_status(job: &Value) -> Value {
     let holds = |kind: &str| {
         items(&job["status"]["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
     };
-    json!(if holds("Complete") {
-        "Complete"
-    } else if holds("Failed") {
-        "Failed"
-    } else if !job["metadata"]["deletionTimestamp"].is_null() {
-        "Terminating"
-    } else if holds("Suspended") {
-        "Suspended"
-    } else if holds("FailureTarget") {
-        "FailureTarget"
-    } else if holds("SuccessCriteriaMet") {
-        "SuccessCriteriaMet"
-    } else {
-        "Running"
-    })
+    let first = |kinds: &[&'static str]| kinds.iter().copied().find(|kind| holds(kind));
+    let going = (!job["metadata"]["deletionTimestamp"].is_null()).then_some("Terminating");
+    let later = || first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]);
+    json!(first(&["Complete", "Failed"]).or(going).or_else(later).unwrap_or("Running"))
+}
+
+fn healthy(component: &Value) -> &Value {
+    let healthy = items(&component["conditions"]).iter().find(|c| c["type"] == "Healthy");
+    healthy.unwrap_or(&Value::Null)
+}
+
+fn kind_and_name(reference: &Value) -> Value {
+    let part = |key: &str| reference[key].as_str().unwrap_or_default();
+    json!(format!("{}/{}", part("kind"), part("name")))
 }
 
 fn subjects(binding: &Value, kind: &str) -> Value {
@@ -447,29 +422,13 @@ fn of_containers(owner: &Value, field: &str) -> Value {
     json!(containers.filter_map(|c| c[field].as_str()).collect::<Vec<_>>().join(","))
 }
 
-/// A label selector in one line.
 fn selector(selector: &Value) -> Value {
-    let equal = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut parts: Vec<String> =
-        equal.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    parts.extend(items(&selector["matchExpressions"]).iter().map(|one| {
-        let key = one["key"].as_str().unwrap_or_default();
-        let values = || texts(&one["values"]).collect::<Vec<_>>().join(",");
-        match one["operator"].as_str() {
-            Some("In") => format!("{key} in ({})", values()),
-            Some("NotIn") => format!("{key} notin ({})", values()),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        }
-    }));
-    json!(if parts.is_empty() { "<none>".to_owned() } else { parts.join(",") })
+    or_none(&json!(selector::text(selector)))
 }
 
 fn labels(labels: &Value) -> Value {
     let all = labels.as_object().into_iter().flatten();
-    let all: Vec<String> =
-        all.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    json!(if all.is_empty() { "<none>".to_owned() } else { all.join(",") })
+    joined_or_none(all.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())))
 }
 
 fn ready(object: &Value) -> Value {
@@ -492,9 +451,8 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
     items(value).iter().filter_map(Value::as_str)
 }
 
-fn joined_or_none<'a>(texts: impl Iterator<Item = &'a str>) -> Value {
-    let all: Vec<&str> = texts.collect();
-    json!(if all.is_empty() { "<none>".to_owned() } else { all.join(",") })
+fn joined_or_none<S: Borrow<str>>(texts: impl Iterator<Item = S>) -> Value {
+    or_none(&json!(texts.collect::<Vec<S>>().join(",")))
 }
 
 #[cfg(test)]

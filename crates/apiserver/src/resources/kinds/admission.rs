@@ -51,8 +51,8 @@ fn policy(object: &Value) -> Vec<FieldError> {
         let known = value.is_null() || allowed.iter().any(|one| value == one);
         (!known).then(|| FieldError::not_supported(field, value, allowed))
     };
-    errors.extend(choice("spec.failurePolicy", at(spec, "failurePolicy"), &["Fail", "Ignore"]));
-    let constraints = at(spec, "matchConstraints");
+    errors.extend(choice("spec.failurePolicy", &spec["failurePolicy"], &["Fail", "Ignore"]));
+    let constraints = &spec["matchConstraints"];
     if constraints.is_null() {
         errors.push(FieldError::required("spec.matchConstraints", ""));
     } else {
@@ -70,27 +70,22 @@ fn policy(object: &Value) -> Vec<FieldError> {
         let mut seen = Vec::new();
         for (index, entry) in items(spec, list).iter().enumerate() {
             let field = format!("spec.{list}[{index}].{key}");
-            let name = at(entry, key).as_str().unwrap_or_default();
+            let name = entry[key].as_str().unwrap_or_default();
             if name.is_empty() {
                 errors.push(FieldError::required(&field, ""));
             } else if seen.contains(&name) {
-                errors.push(FieldError::duplicate(&field, at(entry, key)));
+                errors.push(FieldError::duplicate(&field, &entry[key]));
             } else if list == "matchConditions" {
-                let wrong = qualified_name(name).into_iter();
-                errors.extend(wrong.map(|why| FieldError::invalid(&field, at(entry, key), why)));
+                errors.extend(FieldError::each_invalid(&field, &entry[key], qualified_name(name)));
             } else if !is_identifier(name) {
-                errors.push(FieldError::invalid(
-                    &field,
-                    at(entry, key),
-                    "name is not a valid CEL identifier",
-                ));
+                errors.push(FieldError::invalid(&field, &entry[key], "name is not a valid CEL identifier"));
             }
             seen.push(name);
         }
     }
     for (index, validation) in items(spec, "validations").iter().enumerate() {
         let field = format!("spec.validations[{index}].reason");
-        errors.extend(choice(&field, at(validation, "reason"), &REASONS));
+        errors.extend(choice(&field, &validation["reason"], &REASONS));
     }
     errors.extend(admission::compile_errors(spec));
     errors
@@ -99,7 +94,7 @@ fn policy(object: &Value) -> Vec<FieldError> {
 fn binding(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = object.get("spec").unwrap_or(&Value::Null);
-    if at(spec, "policyName").as_str().unwrap_or_default().is_empty() {
+    if spec["policyName"].as_str().unwrap_or_default().is_empty() {
         errors.push(FieldError::required("spec.policyName", ""));
     }
     let actions = items(spec, "validationActions");
@@ -115,12 +110,12 @@ fn binding(object: &Value) -> Vec<FieldError> {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
         errors.push(FieldError::invalid("spec.validationActions", &json!(actions), why));
     }
-    let params = at(spec, "paramRef");
-    if !params.is_null() && at(params, "name").is_null() == at(params, "selector").is_null() {
+    let params = &spec["paramRef"];
+    if !params.is_null() && params["name"].is_null() == params["selector"].is_null() {
         let why = "exactly one of name or selector must be specified";
         errors.push(FieldError::required("spec.paramRef.name", why));
     }
-    errors.extend(matching(at(spec, "matchResources"), "spec.matchResources"));
+    errors.extend(matching(&spec["matchResources"], "spec.matchResources"));
     errors
 }
 
@@ -150,8 +145,4 @@ fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
-    value.get(key).unwrap_or(&Value::Null)
 }

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::not_negative;
-use crate::validation::{CauseReason, FieldError};
+use crate::validation::FieldError;
 
 /// Kubernetes' numbers.
 const MAX_RULES: usize = 20;
@@ -64,12 +64,15 @@ fn failure_policy(spec: &Value, path: &str) -> Vec<FieldError> {
         }
         let conditions = list(&rule["onPodConditions"]);
         match (rule["onExitCodes"].is_null(), conditions.is_empty()) {
-            (true, true) => {
-                errors.push(unsaid(&path, "specifying one of OnExitCodes and OnPodConditions is required"))
-            }
+            (true, true) => errors.push(FieldError::wrong(
+                &path,
+                "specifying one of OnExitCodes and OnPodConditions is required",
+            )),
             (false, false) => {
-                errors
-                    .push(unsaid(&path, "specifying both OnExitCodes and OnPodConditions is not supported"));
+                errors.push(FieldError::wrong(
+                    &path,
+                    "specifying both OnExitCodes and OnPodConditions is not supported",
+                ));
             }
             (true, false) | (false, true) => {}
         }
@@ -223,15 +226,6 @@ fn one_of(value: &Value, known: &[&str], field: String) -> Option<FieldError> {
 fn too_many(field: &str, items: &[Value], max: usize) -> Vec<FieldError> {
     let many = items.len() > max;
     many.then(|| FieldError::too_many(field, items.len(), max as u64)).into_iter().collect()
-}
-
-/// A complaint about a whole rule, which is not repeated in it.
-fn unsaid(field: &str, why: &str) -> FieldError {
-    FieldError {
-        field: field.to_owned(),
-        reason: CauseReason::Invalid,
-        message: format!("Invalid value: {why}"),
-    }
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -95,8 +95,7 @@ pub(crate) const NAMESPACE: Hooks = Hooks {
                 let why = "name is neither a standard finalizer name nor is it fully qualified";
                 errors.push(FieldError::invalid(field, finalizer, why));
             } else {
-                let wrong = qualified_name(name).into_iter();
-                errors.extend(wrong.map(|why| FieldError::invalid(&field, finalizer, why)));
+                errors.extend(FieldError::each_invalid(&field, finalizer, qualified_name(name)));
             }
         }
         let going = object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
@@ -176,7 +175,7 @@ fn not_negative(value: &Value, field: String) -> Option<FieldError> {
     negative.then(|| FieldError::invalid(field, value, "must be greater than or equal to 0"))
 }
 
-fn set(object: &mut Value, key: &str, value: Value) {
+pub(super) fn set(object: &mut Value, key: &str, value: Value) {
     if let Some(body) = object.as_object_mut() {
         body.insert(key.to_owned(), value);
     }

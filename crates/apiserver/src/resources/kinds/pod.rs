@@ -60,11 +60,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
                 errors.push(FieldError::required(format!("{field}.name"), ""));
             } else {
                 let field = format!("{field}.name");
-                errors.extend(
-                    dns1123_label(name)
-                        .into_iter()
-                        .map(|why| FieldError::invalid(&field, &container["name"], why)),
-                );
+                errors.extend(FieldError::each_invalid(&field, &container["name"], dns1123_label(name)));
                 if !names.insert(name) {
                     errors.push(FieldError::duplicate(&field, &container["name"]));
                 }
@@ -95,9 +91,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(&field, &volume["name"]));
         }
         let name = volume["name"].as_str().unwrap_or_default();
-        errors.extend(
-            dns1123_label(name).into_iter().map(|why| FieldError::invalid(&field, &volume["name"], why)),
-        );
+        errors.extend(FieldError::each_invalid(&field, &volume["name"], dns1123_label(name)));
         volumes.push(&volume["name"]);
     }
     errors

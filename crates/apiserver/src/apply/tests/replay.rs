@@ -4,7 +4,7 @@
 //! recorded with the answers. They are replayed here against the rules alone: one object in memory, no
 //! server.
 
-use super::{ApplyError, Writer, apply, update};
+use crate::apply::{ApplyError, Writer, apply, update};
 use crate::schema::Schema;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::disk::Disk as _;
-use super::disk::model::{Kind, Model, Trouble};
-use super::tests::{draft, table};
-use super::{Expect, OpenError, Options, Store, key};
+use super::super::disk::Disk as _;
+use super::super::testing::{Kind, Model, Trouble};
+use super::super::{Expect, OpenError, Options, Store, key};
+use super::{draft, table};
 
 /// Small, so that a run begins several logs and drops several snapshots.
 const ROTATE_BYTES: u64 = 700;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{Disk, Handle};
+use super::disk::{Disk, Handle};
 
 /// How much of a write reaches a disk at once.
 const SECTOR: usize = 64;
@@ -24,14 +24,14 @@ const LEFT: usize = 20;
 
 /// What goes wrong, and when.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct Trouble {
+pub(super) struct Trouble {
     /// At which call, from 0.
-    pub(in crate::store) at: usize,
-    pub(in crate::store) kind: Kind,
+    pub(super) at: usize,
+    pub(super) kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Kind {
+pub(super) enum Kind {
     /// This call fails.
     Io,
     /// From this call on only [`LEFT`] bytes more fit.
@@ -42,7 +42,7 @@ pub(in crate::store) enum Kind {
 
 /// One directory. Clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub(in crate::store) struct Model {
+pub(super) struct Model {
     state: Arc<Mutex<State>>,
 }
 
@@ -84,26 +84,26 @@ enum Naming {
 }
 
 impl Model {
-    pub(in crate::store) fn with(trouble: Trouble) -> Self {
+    pub(super) fn with(trouble: Trouble) -> Self {
         let model = Self::default();
         model.state().trouble = Some(trouble);
         model
     }
 
     /// How often it was asked for something that can fail.
-    pub(in crate::store) fn calls(&self) -> usize {
+    pub(super) fn calls(&self) -> usize {
         self.state().calls
     }
 
     /// The same machine after its process died: nothing is lost yet, and nothing became safe.
-    pub(in crate::store) fn after_a_kill(&self) -> Self {
+    pub(super) fn after_a_kill(&self) -> Self {
         let state = self.state().clone();
         let state = State { trouble: None, dead: false, room: None, calls: 0, ..state };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// The same machine after its power failed: what was synced, and whatever else `rng` lets reach the disk.
-    pub(in crate::store) fn after_a_power_cut(&self, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn after_a_power_cut(&self, rng: &mut fastrand::Rng) -> Self {
         let state = self.state().clone();
         let nodes: Vec<Node> = state.nodes.iter().map(|node| node.survives(rng)).collect();
         let mut names = state.safe_names.clone();
