@@ -20,17 +20,11 @@ const TOKEN_SECONDS: u32 = 600;
 const MAX_PAGES: usize = 200;
 
 /// A way to the API server, as somebody.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Way {
     wire: Wire,
-    /// What to show, where the way does not do that itself.
+    /// What to show, where the way does not do that itself; marked as sensitive.
     credentials: Option<HeaderValue>,
-}
-
-impl fmt::Debug for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Way")
-    }
 }
 
 /// An answer that was understood.
@@ -111,11 +105,7 @@ impl Way {
         if let Some(credentials) = &self.credentials {
             request.headers_mut().insert(header::AUTHORIZATION, credentials.clone());
         }
-        let reply = self.wire.send(request).await.map_err(|lost| Failure::unanswered(attempt, lost))?;
-        let Reply { code, retry_after, warnings, body } = reply;
-        if !(200..300).contains(&code) {
-            return Err(Failure::answered(attempt, code, retry_after, &body));
-        }
+        let Reply { warnings, body, .. } = self.wire.ask(request, attempt).await?;
         let body = serde_json::from_slice(&body)
             .map_err(|_| Failure::unanswered(attempt, "the answer is not JSON"))?;
         Ok(Heard { body, warnings })

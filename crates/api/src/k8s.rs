@@ -50,6 +50,9 @@ pub const HORIZONTAL_POD_AUTOSCALER: Kind =
 pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
 pub const POD_DISRUPTION_BUDGET: Kind =
     Kind::of("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true);
+pub const INGRESS: Kind = Kind::of("networking.k8s.io", "v1", "Ingress", "ingresses", true);
+pub const NETWORK_POLICY: Kind =
+    Kind::of("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true);
 pub const ROLE: Kind = Kind::of("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
 pub const ROLE_BINDING: Kind =
     Kind::of("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
@@ -100,6 +103,8 @@ mod tests {
         in_namespace::<HorizontalPodAutoscaler>(&HORIZONTAL_POD_AUTOSCALER);
         in_namespace::<Lease>(&LEASE);
         in_namespace::<PodDisruptionBudget>(&POD_DISRUPTION_BUDGET);
+        in_namespace::<k8s_openapi::api::networking::v1::Ingress>(&INGRESS);
+        in_namespace::<k8s_openapi::api::networking::v1::NetworkPolicy>(&NETWORK_POLICY);
         in_namespace::<Role>(&ROLE);
         in_namespace::<RoleBinding>(&ROLE_BINDING);
         in_cluster::<ClusterRole>(&CLUSTER_ROLE);

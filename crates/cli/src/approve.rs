@@ -10,7 +10,7 @@ use pawl_api::pawl::Approval;
 use pawl_api::pawl::approval::{ApprovalSpec, Approver, Decision, ExecutionRef};
 use pawl_api::remedy::kubernetes_execution::{APPROVALS_OUTDATED, APPROVERS_VERIFIED};
 use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, KubernetesExecutionStatus};
-use pawl_machines::story::counted;
+use pawl_machines::story::{counted, of_groups};
 
 use crate::cluster;
 use crate::locks::{self, Me};
@@ -147,11 +147,7 @@ fn of_policy(status: &KubernetesExecutionStatus) -> Vec<String> {
         return Vec::new();
     };
     let count = policy.approver_count.unwrap_or(1);
-    let groups = if policy.approver_groups.is_empty() {
-        String::new()
-    } else {
-        format!(" of {}", policy.approver_groups.join(", "))
-    };
+    let groups = of_groups(&policy.approver_groups);
     let risk = policy.risk.as_deref().map(|risk| format!(", risk {risk}")).unwrap_or_default();
     let asked = counted(count, "approval", "approvals");
     let mut lines = vec![format!("policy      {} asks for {asked}{groups}{risk}", policy.policy_name)];

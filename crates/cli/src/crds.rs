@@ -21,15 +21,19 @@ pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let crds = pawl_api::crds::all();
     match args.output {
         Output::Yaml => {
-            for crd in &crds {
-                say.line(&format!("---\n{}", yaml(crd)?.trim_end()));
-            }
+            crds.iter().try_for_each(|crd| document(crd, say))?;
         }
         Output::Json => {
             let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": crds});
             say.line(&serde_json::to_string_pretty(&list)?);
         }
     }
+    Ok(())
+}
+
+/// One manifest of several, for `kubectl apply -f -`.
+pub(crate) fn document(manifest: &impl Serialize, say: &mut dyn Say) -> anyhow::Result<()> {
+    say.line(&format!("---\n{}", yaml(manifest)?.trim_end()));
     Ok(())
 }
 

@@ -28,8 +28,6 @@ mod rbac;
 mod rollback;
 mod run;
 pub mod stop;
-#[cfg(test)]
-mod surface;
 pub mod terminal;
 mod tree;
 mod uninstall;
@@ -43,7 +41,7 @@ use clap::{Parser, Subcommand};
 use pawl_api::pawl::approval::Decision;
 
 use crate::operate::Operation;
-use crate::terminal::{Say as _, Stdout};
+use crate::terminal::Stdout;
 
 /// One control plane for changes to Kubernetes.
 #[derive(Debug, Parser)]
@@ -163,9 +161,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds(args) => crds::run(&args, &mut Stdout)?,
         Command::Operator(args) => controllers_runtime()?.block_on(operator::run(args))?,
         Command::Install(InstallArgs { print: _, choices }) => {
-            for manifest in install::manifests(&choices)? {
-                Stdout.line(&format!("---\n{}", crds::yaml(&manifest)?.trim_end()));
-            }
+            install::manifests(&choices)?
+                .iter()
+                .try_for_each(|manifest| crds::document(manifest, &mut Stdout))?;
         }
         Command::Uninstall(UninstallArgs { kubeconfig, yes: _, choices }) => runtime()?.block_on(async {
             let client = cluster::for_controllers(kubeconfig.as_deref()).await?;
@@ -215,11 +213,4 @@ pub fn controllers_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_one_that_can_be_parsed() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
-    }
-}
+mod tests;

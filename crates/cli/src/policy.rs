@@ -77,7 +77,7 @@ async fn test(args: &TestArgs, say: &mut dyn Say) -> anyhow::Result<ExitCode> {
         let fixtures =
             fixtures::read(&text).map_err(|problem| anyhow::anyhow!("{}: {problem}", file.display()))?;
         for fixture in fixtures {
-            let verdict = ask(&port, &policies, &fixture.input).await?;
+            let verdict = port.safety(&policies, &fixture.input.to_string()).await?;
             let found = fixture.compare(&verdict.decision);
             if found.is_empty() {
                 passed += 1;
@@ -104,7 +104,7 @@ async fn eval(args: &EvalArgs, say: &mut dyn Say) -> anyhow::Result<ExitCode> {
         Some(path) => read_policies(path)?,
         None => Policies::default(),
     };
-    let verdict = ask(&port()?, &policies, &input).await?;
+    let verdict = port()?.safety(&policies, &input.to_string()).await?;
     let Verdict { policy, digest, decision, outdated: _ } = verdict;
     let decision =
         decision.map_err(|problem| anyhow::anyhow!("denied, for it cannot be evaluated: {problem}"))?;
@@ -116,11 +116,6 @@ async fn eval(args: &EvalArgs, say: &mut dyn Say) -> anyhow::Result<ExitCode> {
 /// As the controllers ask.
 fn port() -> anyhow::Result<Port> {
     Ok(Port::new(Arc::new(Workers::own().context("find this executable")?)))
-}
-
-async fn ask(port: &Port, policies: &Policies, input: &Value) -> anyhow::Result<Verdict> {
-    let verdict = port.safety(policies, &input.to_string()).await?;
-    Ok(verdict)
 }
 
 fn read_policies(path: &Path) -> anyhow::Result<Policies> {

@@ -69,8 +69,5 @@ pub(crate) fn generate(choices: &Choices, namespaces: &[String]) -> Vec<Value> {
 
 pub(crate) fn run(args: &Args, say: &mut dyn Say) -> anyhow::Result<()> {
     let What::Generate(Generate { namespaces, choices }) = &args.what;
-    for manifest in generate(choices, namespaces) {
-        say.line(&format!("---\n{}", crds::yaml(&manifest)?.trim_end()));
-    }
-    Ok(())
+    generate(choices, namespaces).iter().try_for_each(|manifest| crds::document(manifest, say))
 }

@@ -126,16 +126,13 @@ fn path(group: &str, version: &str) -> String {
 }
 
 async fn ask<T: DeserializeOwned>(wire: &Wire, path: &str) -> Result<T, Failure> {
-    let attempt = || format!("discover {path}");
+    let attempt = format!("discover {path}");
     let mut request = Request::new(Vec::new());
     *request.uri_mut() = path.parse().unwrap_or_default();
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-    let reply = wire.send(request).await.map_err(|lost| Failure::unanswered(attempt(), lost))?;
-    if reply.code != 200 {
-        return Err(Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body));
-    }
+    let reply = wire.ask(request, &attempt).await?;
     serde_json::from_slice(&reply.body)
-        .map_err(|error| Failure::unanswered(attempt(), format!("not a discovery document: {error}")))
+        .map_err(|error| Failure::unanswered(attempt, format!("not a discovery document: {error}")))
 }
 
 #[cfg(test)]

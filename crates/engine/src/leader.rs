@@ -211,22 +211,19 @@ impl Election {
 
     async fn exchange(&self, method: Method, named: bool, body: Vec<u8>) -> Result<Value, Failure> {
         let Config { namespace, name, .. } = &self.config;
-        let attempt = || format!("{method} Lease {namespace}/{name}");
+        let attempt = format!("{method} Lease {namespace}/{name}");
         let mut request = Request::new(body);
-        *request.method_mut() = method.clone();
+        *request.method_mut() = method;
         let path = LEASE.path(Some(namespace), named.then_some(name));
         *request.uri_mut() = path.parse().unwrap_or_default();
         let json = header::HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
         request.headers_mut().insert(header::ACCEPT, json);
-        let reply = self.wire.send(request).await.map_err(|lost| Failure::unanswered(attempt(), lost))?;
-        if !(200..300).contains(&reply.code) {
-            return Err(Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body));
-        }
+        let reply = self.wire.ask(request, &attempt).await?;
         match serde_json::from_slice::<Value>(&reply.body) {
             Ok(value) if value.pointer("/metadata/resourceVersion").is_some() => Ok(value),
-            Ok(_) => Err(Failure::unanswered(attempt(), "the answer is not an object")),
-            Err(error) => Err(Failure::unanswered(attempt(), format!("the answer is not JSON: {error}"))),
+            Ok(_) => Err(Failure::unanswered(attempt, "the answer is not an object")),
+            Err(error) => Err(Failure::unanswered(attempt, format!("the answer is not JSON: {error}"))),
         }
     }
 }

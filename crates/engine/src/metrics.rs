@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::caches::Standing;
 
@@ -114,32 +114,65 @@ pub struct RestartLabels {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let metrics = Self {
-            registry: Mutex::new(Registry::with_prefix("pawl")),
-            reconciles: Family::default(),
+        let mut registry = Registry::with_prefix("pawl");
+        let all = &mut registry;
+        Self {
+            reconciles: added(all, "reconciles", "Looks at an object, by what they came to"),
             // From half a millisecond (a decision without writes) to 16 s, past which a request's time-out shows.
-            durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 16))),
-            depth: Family::default(),
-            errors: Family::default(),
-            requests: Family::default(),
-            outside: Family::default(),
-            lost_notes: Family::default(),
-            phase_changes: Family::default(),
+            durations: registered(
+                all,
+                "reconcile_duration_seconds",
+                "From taking an object to the end of applying its plan",
+                Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 16))),
+            ),
+            depth: added(all, "queue_depth", "Objects waiting to be looked at"),
+            errors: added(all, "errors", "Looks that failed, by category"),
+            requests: added(all, "requests", "Requests made by plans, by method and answer (0: none came)"),
+            outside: added(
+                all,
+                "outside_calls",
+                "Calls to other systems made by plans, by what they came to",
+            ),
+            lost_notes: added(all, "lost_notes", "Events that could not be written"),
+            phase_changes: added(all, "phase_changes", "Objects that came to a phase, by kind and phase"),
             // From a tenth of a second (an instant Job) to nine hours, past which every timeout shows.
-            outcome_durations: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.1, 2.5, 14))
-            }),
-            skips: Family::default(),
-            gate_verdicts: Family::default(),
-            action_outcomes: Family::default(),
-            watches: Family::default(),
-            watch_restarts: Family::default(),
-            malformed: Family::default(),
-            leading: Gauge::default(),
-        };
-        metrics.register();
-        metrics
+            outcome_durations: registered(
+                all,
+                "outcome_duration_seconds",
+                "From the start of a run or job to its end, by kind and the phase it ended in",
+                Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.1, 2.5, 14))),
+            ),
+            skips: added(all, "skips", "Units that were not run, by kind and reason"),
+            gate_verdicts: added(
+                all,
+                "gate_verdicts",
+                "Verdicts of gates that changed, by kind, gate and verdict",
+            ),
+            action_outcomes: added(
+                all,
+                "action_outcomes",
+                "Actions that came to their end, by action, outcome and reason",
+            ),
+            watches: added(all, "watch_state", "1 for the state a kind's watch is in"),
+            watch_restarts: added(all, "watch_restarts", "Watches that had to start over, by reason"),
+            malformed: added(
+                all,
+                "malformed_objects",
+                "Objects that were skipped because their metadata cannot be read",
+            ),
+            leading: added(all, "leader", "1 while this process may act"),
+            registry: Mutex::new(registry),
+        }
     }
+}
+
+fn added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    registered(registry, name, help, M::default())
+}
+
+fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {
@@ -169,67 +202,6 @@ impl Metrics {
     /// Adds others' metrics to the same exposition.
     pub fn with_registry(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn register(&self) {
-        self.with_registry(|registry| {
-            registry.register(
-                "reconciles",
-                "Looks at an object, by what they came to",
-                self.reconciles.clone(),
-            );
-            registry.register(
-                "reconcile_duration_seconds",
-                "From taking an object to the end of applying its plan",
-                self.durations.clone(),
-            );
-            registry.register("queue_depth", "Objects waiting to be looked at", self.depth.clone());
-            registry.register("errors", "Looks that failed, by category", self.errors.clone());
-            registry.register(
-                "requests",
-                "Requests made by plans, by method and answer (0: none came)",
-                self.requests.clone(),
-            );
-            registry.register(
-                "outside_calls",
-                "Calls to other systems made by plans, by what they came to",
-                self.outside.clone(),
-            );
-            registry.register("lost_notes", "Events that could not be written", self.lost_notes.clone());
-            registry.register(
-                "phase_changes",
-                "Objects that came to a phase, by kind and phase",
-                self.phase_changes.clone(),
-            );
-            registry.register(
-                "outcome_duration_seconds",
-                "From the start of a run or job to its end, by kind and the phase it ended in",
-                self.outcome_durations.clone(),
-            );
-            registry.register("skips", "Units that were not run, by kind and reason", self.skips.clone());
-            registry.register(
-                "gate_verdicts",
-                "Verdicts of gates that changed, by kind, gate and verdict",
-                self.gate_verdicts.clone(),
-            );
-            registry.register(
-                "action_outcomes",
-                "Actions that came to their end, by action, outcome and reason",
-                self.action_outcomes.clone(),
-            );
-            registry.register("watch_state", "1 for the state a kind's watch is in", self.watches.clone());
-            registry.register(
-                "watch_restarts",
-                "Watches that had to start over, by reason",
-                self.watch_restarts.clone(),
-            );
-            registry.register(
-                "malformed_objects",
-                "Objects that were skipped because their metadata cannot be read",
-                self.malformed.clone(),
-            );
-            registry.register("leader", "1 while this process may act", self.leading.clone());
-        });
     }
 }
 

@@ -78,7 +78,7 @@ impl Core {
         if let Some(told) = self.told().get_mut(work) {
             told.waits = standing != Standing::Recorded;
         }
-        if plan.status.is_none() && !plan.steps.iter().any(may_forget) {
+        if plan.status.is_none() && !plan.steps.iter().any(Step::releases_object) {
             return;
         }
         let mut keep = self.ledger.keep(me.uid());
@@ -122,9 +122,4 @@ impl Core {
         drop(queue);
         self.work.notify_one();
     }
-}
-
-/// Whether the object is no longer as it was after this step.
-fn may_forget(step: &Step) -> bool {
-    step.releases_object()
 }

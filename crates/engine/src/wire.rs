@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use memchr::memchr;
+use pawl_machines::failure::Failure;
 
 /// The longest a single request may take. An API server lets a webhook take 30 s, and then still has to answer.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
@@ -99,6 +100,18 @@ impl Wire {
         };
         let limit = self.limits.timeout;
         tokio::time::timeout(limit, exchange).await.unwrap_or(Err(Lost::Timeout(limit)))
+    }
+
+    /// Sends a request that must succeed; `attempt` says what for.
+    ///
+    /// # Errors
+    /// When no complete answer came, or the answer is a refusal.
+    pub async fn ask(&self, request: Request<Vec<u8>>, attempt: &str) -> Result<Reply, Failure> {
+        let reply = self.send(request).await.map_err(|lost| Failure::unanswered(attempt, lost))?;
+        if (200..300).contains(&reply.code) {
+            return Ok(reply);
+        }
+        Err(Failure::answered(attempt, reply.code, reply.retry_after, &reply.body))
     }
 
     /// Sends a request whose answer goes on and on.

@@ -45,25 +45,13 @@ const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 /// The port to clusters.
 #[derive(Debug)]
 pub struct Port {
-    own: Wire,
-    /// The way on which somebody else can be played: the same, where the API server asks everybody who they are.
-    guarded: Guarded,
+    own: Way,
+    /// The way to one's own cluster on which rights are checked, so that one can act as somebody else there: the same,
+    /// where the API server asks everybody who they are.
+    guarded: Way,
     secrets: Arc<dyn Secrets>,
     clock: Arc<dyn Clock>,
     kept: Mutex<BTreeMap<Key, Kept>>,
-}
-
-/// A way to one's own cluster on which rights are checked, and what to show there.
-#[derive(Clone)]
-struct Guarded {
-    wire: Wire,
-    credentials: Option<HeaderValue>,
-}
-
-impl fmt::Debug for Guarded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guarded")
-    }
 }
 
 /// A way to a Target's cluster, what it was made from, and when that was last read.
@@ -76,28 +64,22 @@ struct Kept {
 }
 
 /// A way to an API server, as somebody.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Way {
     wire: Wire,
     /// The user to be taken for.
     as_user: Option<HeaderValue>,
-    /// What to show, where the way does not do that itself.
+    /// What to show, where the way does not do that itself; marked as sensitive.
     credentials: Option<HeaderValue>,
     /// What somebody else's server says may not be repeated at length.
     foreign: bool,
 }
 
-impl fmt::Debug for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Way").field("as", &self.as_user).finish_non_exhaustive()
-    }
-}
-
 impl Port {
     /// `own` leads to the cluster that Pawl runs on.
     pub fn new(own: Wire, secrets: Arc<dyn Secrets>, clock: Arc<dyn Clock>) -> Self {
-        let guarded = Guarded { wire: own.clone(), credentials: None };
-        Self { own, guarded, secrets, clock, kept: Mutex::default() }
+        let own = Way { wire: own, as_user: None, credentials: None, foreign: false };
+        Self { guarded: own.clone(), own, secrets, clock, kept: Mutex::default() }
     }
 
     /// Where `own` is let in without being asked, as inside the process of an API server: the way on which rights are
@@ -112,12 +94,8 @@ impl Port {
     ) -> Result<Self, http::header::InvalidHeaderValue> {
         let mut credentials = HeaderValue::from_str(&format!("Bearer {token}"))?;
         credentials.set_sensitive(true);
-        self.guarded = Guarded { wire, credentials: Some(credentials) };
+        self.guarded = Way { wire, credentials: Some(credentials), ..self.guarded };
         Ok(self)
-    }
-
-    fn as_pawl(&self) -> Way {
-        Way { wire: self.own.clone(), as_user: None, credentials: None, foreign: false }
     }
 
     /// Makes one call.
@@ -138,7 +116,7 @@ impl Port {
 
     async fn way(&self, cluster: &Cluster, fresh_enough: bool) -> Result<Way, Failure> {
         let (key, version) = match cluster {
-            Cluster::Own => return Ok(self.as_pawl()),
+            Cluster::Own => return Ok(self.own.clone()),
             Cluster::Target { key, version } => (key, version),
         };
         let now = self.clock.now();
@@ -171,7 +149,7 @@ impl Port {
     async fn configuration(&self, key: &Key) -> Result<Value, Failure> {
         let attempt = || format!("use Target {key}");
         let path = target_kind::KIND.path(key.namespace.as_deref(), Some(&key.name));
-        let found = self.as_pawl().get(&path, attempt()).await?.ok_or_else(|| Failure {
+        let found = self.own.get(&path, attempt()).await?.ok_or_else(|| Failure {
             attempt: attempt(),
             category: Category::NotFound,
             reason: "TargetGone".to_owned(),
@@ -203,8 +181,7 @@ impl Port {
                 let namespace = key.namespace.as_deref().unwrap_or_default();
                 let user = HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{name}"))
                     .map_err(|_| bad(&"the ServiceAccount's name is none"))?;
-                let Guarded { wire, credentials } = self.guarded.clone();
-                Ok(Way { wire, as_user: Some(user), credentials, foreign: false })
+                Ok(Way { as_user: Some(user), ..self.guarded.clone() })
             }
             Access::Kubeconfig(config) => {
                 // The words of these errors name files and fields, never values.

@@ -40,14 +40,11 @@ impl Port {
     /// When the log, or a Secret whose values may stand in it, could not be read: then nothing is shown.
     pub async fn tail(&self, logs: &Logs) -> Result<String, Failure> {
         let mask = self.mask(&logs.mask).await?;
-        let attempt = || format!("read the log of {} {}", logs.pod, logs.container);
+        let attempt = format!("read the log of {} {}", logs.pod, logs.container);
         let request = http::Request::get(path(&logs.pod, &logs.container))
             .body(Vec::new())
-            .map_err(|error| Failure::unanswered(attempt(), error))?;
-        let reply = self.wire.send(request).await.map_err(|lost| Failure::unanswered(attempt(), lost))?;
-        if reply.code != 200 {
-            return Err(Failure::answered(attempt(), reply.code, reply.retry_after, &reply.body));
-        }
+            .map_err(|error| Failure::unanswered(&attempt, error))?;
+        let reply = self.wire.ask(request, &attempt).await?;
         Ok(shown(&reply.body, &mask, logs.tail_bytes))
     }
 

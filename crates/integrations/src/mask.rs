@@ -12,6 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use regex::{Regex, RegexBuilder};
 
+use crate::github::address::escaped;
+
 /// What stands where something was.
 pub const MASKED: &str = "***";
 
@@ -100,7 +102,7 @@ fn spellings(value: &[u8]) -> Vec<String> {
             found.push(line.to_owned());
             found.extend(part(line));
         }
-        found.extend(percent_encoded(text.trim()));
+        found.push(escaped(text.trim()));
     }
     found.retain(|spelling| spelling.chars().count() >= MIN_CHARS);
     found
@@ -111,16 +113,6 @@ fn part(line: &str) -> Option<String> {
     let (_, value) = line.split_once(['=', ':'])?;
     let value = value.trim().trim_end_matches([',', ';']).trim_matches(['"', '\'']);
     (value.chars().count() >= MIN_PART_CHARS).then(|| value.to_owned())
-}
-
-/// As in a URL; `None` where that changes nothing.
-fn percent_encoded(text: &str) -> Option<String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let encoded: String = text
-        .bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect();
-    (encoded != text).then_some(encoded)
 }
 
 /// What a credential looks like, whoever issued it.

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -17,6 +18,35 @@ use tower::util::BoxCloneSyncService;
 
 /// What carries a request: `Request<Bytes>` to `Response<Bytes>`.
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, Broken>;
+
+/// Where something is served: two addresses of one origin may know each other's secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: Authority,
+}
+
+impl Origin {
+    pub(crate) fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path_and_query)
+            .build()
+    }
+
+    /// Whether an address is of this origin; the scheme's usual port need not be named.
+    pub(crate) fn is_of(&self, uri: &Uri) -> bool {
+        let usual = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
+        let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
+        let same = |other: &Authority| {
+            !other.as_str().contains('@')
+                && self.authority.host().eq_ignore_ascii_case(other.host())
+                && port(&self.authority) == port(other)
+        };
+        uri.scheme() == Some(&self.scheme) && uri.authority().is_some_and(same)
+    }
+}
 
 /// GitHub ends a request of its own after 10 s: what has not been answered by then will not be.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -71,7 +71,7 @@ impl Postgres {
             client.query_one(schema::VERSION, &[]).await
         })
         .await
-        .and_then(|row| this.too_new(row.get(0)))?;
+        .and_then(|row| schema::check(row.get(0), &this.place))?;
         Ok(this)
     }
 
@@ -92,12 +92,7 @@ impl Postgres {
                 client.query(&sql, &args).await
             })
             .await?;
-        let rows = rows.iter().map(decode).collect::<Result<Vec<Row>, _>>();
-        let rows = rows.map_err(|(seq, problem)| Error::Unreadable {
-            place: self.place.clone(),
-            problem: format!("row {seq}: {problem}"),
-        })?;
-        Ok(Page::of(rows, limit))
+        Page::of(rows.iter().map(decode), limit, &self.place)
     }
 
     pub(crate) async fn head(&self) -> Result<Head, Error> {
@@ -205,15 +200,7 @@ impl Postgres {
             Ok(version)
         };
         let version = self.within("migrate", work).await?;
-        self.too_new(version)
-    }
-
-    fn too_new(&self, found: i64) -> Result<(), Error> {
-        let known = schema::newest();
-        if found > known {
-            return Err(Error::TooNew { place: self.place.clone(), found, known });
-        }
-        Ok(())
+        schema::check(version, &self.place)
     }
 
     fn failed(&self, attempt: &'static str, source: tokio_postgres::Error) -> Error {
@@ -285,9 +272,6 @@ async fn known(
 
 /// All rows in one statement, column by column: one round trip, however many there are.
 async fn insert(transaction: &Transaction<'_>, rows: &[Row]) -> Result<(), tokio_postgres::Error> {
-    fn texts<'a>(rows: &'a [Row], field: fn(&'a Record) -> &'a str) -> Vec<&'a str> {
-        rows.iter().map(|row| field(&row.record)).collect()
-    }
     let sql = format!(
         "INSERT INTO audit_log ({COLUMNS}) SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BIGINT[], $4::TEXT[], \
          $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], \
@@ -298,20 +282,12 @@ async fn insert(transaction: &Transaction<'_>, rows: &[Row]) -> Result<(), tokio
     let times: Vec<i64> = rows.iter().map(|row| row.record.at).collect();
     let previous: Vec<&[u8]> = rows.iter().map(|row| row.previous.as_slice()).collect();
     let hashes: Vec<&[u8]> = rows.iter().map(|row| row.hash.as_slice()).collect();
-    let columns: [Vec<&str>; 10] = [
-        texts(rows, |record| &record.actor),
-        texts(rows, |record| &record.kind),
-        texts(rows, |record| &record.namespace),
-        texts(rows, |record| &record.name),
-        texts(rows, |record| &record.uid),
-        texts(rows, |record| &record.target),
-        texts(rows, |record| &record.event),
-        texts(rows, |record| &record.outcome),
-        texts(rows, |record| &record.correlation),
-        texts(rows, |record| &record.payload),
-    ];
+    let mut texts: [Vec<&str>; 10] = Default::default();
+    for row in rows {
+        texts.iter_mut().zip(row.record.texts()).for_each(|(column, text)| column.push(text));
+    }
     let mut args: Vec<&(dyn ToSql + Sync)> = vec![&seqs, &ids, &times];
-    args.extend(columns.iter().map(|column| column as &(dyn ToSql + Sync)));
+    args.extend(texts.iter().map(|column| column as &(dyn ToSql + Sync)));
     args.push(&previous);
     args.push(&hashes);
     transaction.execute(&sql, &args).await.map(|_| ())
@@ -329,25 +305,9 @@ fn decode(row: &tokio_postgres::Row) -> Result<Row, (i64, String)> {
     let hash = |column: usize, what: &str| -> Result<Hash, (i64, String)> {
         bytes(column).try_into().map_err(|_| (seq, format!("its {what} has a wrong length")))
     };
-    Ok(Row {
-        seq,
-        record: Record {
-            id: Uuid::from_slice(&bytes(1)).map_err(|error| (seq, error.to_string()))?,
-            at: row.get(2),
-            actor: row.get(3),
-            kind: row.get(4),
-            namespace: row.get(5),
-            name: row.get(6),
-            uid: row.get(7),
-            target: row.get(8),
-            event: row.get(9),
-            outcome: row.get(10),
-            correlation: row.get(11),
-            payload: row.get(12),
-        },
-        previous: hash(13, "previous hash")?,
-        hash: hash(14, "hash")?,
-    })
+    let id = Uuid::from_slice(&bytes(1)).map_err(|error| (seq, error.to_string()))?;
+    let record = Record::stored(id, row.get(2), std::array::from_fn(|text| row.get(3 + text)));
+    Ok(Row { seq, record, previous: hash(13, "previous hash")?, hash: hash(14, "hash")? })
 }
 
 impl Arg {

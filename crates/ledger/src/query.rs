@@ -4,8 +4,11 @@
 //! however many rows came meanwhile. Every filter has an index that ends in that same order, so a page costs what it
 //! shows and not what there is.
 
+use std::fmt::Display;
+
 use jiff::Timestamp;
 
+use crate::error::Error;
 use crate::row::Row;
 
 /// What a person reads at once; a program asks for page after page.
@@ -105,13 +108,25 @@ impl Filter {
 
 impl Page {
     /// A page of at most `limit`, from rows of which one more was asked for.
-    pub(crate) fn of(mut rows: Vec<Row>, limit: usize) -> Self {
+    ///
+    /// # Errors
+    /// With the first row that cannot be read.
+    pub(crate) fn of(
+        rows: impl Iterator<Item = Result<Row, (i64, String)>>,
+        limit: usize,
+        place: &dyn Display,
+    ) -> Result<Self, Error> {
+        let rows = rows.collect::<Result<Vec<Row>, _>>();
+        let mut rows = rows.map_err(|(seq, problem)| Error::Unreadable {
+            place: place.to_string(),
+            problem: format!("row {seq}: {problem}"),
+        })?;
         let limit = limit.clamp(1, MAX_LIMIT);
         let more = rows.len() > limit;
         rows.truncate(limit);
         let last = rows.last().filter(|_| more);
         let next = last.map(|row| Cursor { at: row.record.at, seq: row.seq });
-        Self { rows, next }
+        Ok(Self { rows, next })
     }
 }
 

@@ -27,6 +27,9 @@ pub const MAX_FIELD_BYTES: usize = 2_048;
 
 const DOMAIN: &[u8] = b"pawl-audit-v1\0";
 
+/// How many texts a record has.
+const TEXTS: usize = 10;
+
 pub type Hash = [u8; 32];
 
 /// What a row says, before it has a place in the chain. Masked and cut to size.
@@ -87,6 +90,19 @@ impl Record {
         }
     }
 
+    /// Its texts, in the order in which they are hashed and stored.
+    pub(crate) fn texts(&self) -> [&str; TEXTS] {
+        let Self { actor, kind, namespace, name, uid, target, event, outcome, correlation, payload, .. } =
+            self;
+        [actor, kind, namespace, name, uid, target, event, outcome, correlation, payload]
+    }
+
+    /// A record as it is read back, with its texts in that order.
+    pub(crate) fn stored(id: Uuid, at: i64, texts: [String; TEXTS]) -> Self {
+        let [actor, kind, namespace, name, uid, target, event, outcome, correlation, payload] = texts;
+        Self { id, at, actor, kind, namespace, name, uid, target, event, outcome, correlation, payload }
+    }
+
     pub fn time(&self) -> Timestamp {
         Timestamp::from_microsecond(self.at).unwrap_or_default()
     }
@@ -111,28 +127,19 @@ impl Row {
 
     /// For machines to read: what `pawl audit -o json` prints.
     pub fn to_json(&self) -> Value {
-        let Record {
-            id,
-            actor,
-            kind,
-            namespace,
-            name,
-            uid,
-            target,
-            event,
-            outcome,
-            correlation,
-            payload,
-            at: _,
-        } = &self.record;
+        let payload = &self.record.payload;
         let payload =
             serde_json::from_str::<Value>(payload).unwrap_or_else(|_| Value::from(payload.as_str()));
-        json!({
-            "seq": self.seq, "id": id.to_string(), "time": self.record.time().to_string(), "actor": actor,
-            "kind": kind, "namespace": namespace, "name": name, "uid": uid, "target": target, "event": event,
-            "outcome": outcome, "correlation": correlation, "payload": payload,
-            "previous": hex::encode(self.previous), "hash": hex::encode(self.hash),
-        })
+        let mut row = json!(self.record);
+        if let Some(fields) = row.as_object_mut() {
+            fields.remove("at");
+            fields.insert("time".to_owned(), self.record.time().to_string().into());
+            fields.insert("payload".to_owned(), payload);
+            fields.insert("seq".to_owned(), self.seq.into());
+            fields.insert("previous".to_owned(), hex::encode(self.previous).into());
+            fields.insert("hash".to_owned(), hex::encode(self.hash).into());
+        }
+        row
     }
 }
 
@@ -159,15 +166,13 @@ impl std::str::FromStr for Head {
 }
 
 fn hash(seq: i64, record: &Record, previous: &Hash) -> Hash {
-    let Record { id, at, actor, kind, namespace, name, uid, target, event, outcome, correlation, payload } =
-        record;
     let mut digest = Sha256::new();
     digest.update(DOMAIN);
     digest.update(previous);
     digest.update(seq.to_be_bytes());
-    digest.update(id.as_bytes());
-    digest.update(at.to_be_bytes());
-    for text in [actor, kind, namespace, name, uid, target, event, outcome, correlation, payload] {
+    digest.update(record.id.as_bytes());
+    digest.update(record.at.to_be_bytes());
+    for text in record.texts() {
         // Nothing is longer than the limits above.
         digest.update(u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes());
         digest.update(text.as_bytes());

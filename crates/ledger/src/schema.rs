@@ -3,6 +3,10 @@
 //! A migration is SQL that both engines understand, with a few words in double braces that each engine says its own
 //! way. Only what enforces append-only differs as a whole: triggers have no common spelling.
 
+use std::fmt::Display;
+
+use crate::error::Error;
+
 /// Which database it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
@@ -19,9 +23,14 @@ pub(crate) const TRACK: &str =
 pub(crate) const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM audit_migrations";
 pub(crate) const REMEMBER: &str = "INSERT INTO audit_migrations (version, at) VALUES ($1, $2)";
 
-/// The newest that this program knows.
-pub(crate) fn newest() -> i64 {
-    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+/// # Errors
+/// When the ledger at `place` is newer than this program.
+pub(crate) fn check(found: i64, place: &dyn Display) -> Result<(), Error> {
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(Error::TooNew { place: place.to_string(), found, known });
+    }
+    Ok(())
 }
 
 /// What is still to be run on a database at `version`, with the numbers to remember.
@@ -61,7 +70,7 @@ mod tests {
             for (number, sql) in pending(engine, 0) {
                 assert!(!sql.contains("{{"), "migration {number} for {engine:?}: {sql}");
             }
-            assert!(pending(engine, newest()).is_empty());
+            assert!(pending(engine, i64::try_from(MIGRATIONS.len()).unwrap()).is_empty());
         }
     }
 }

@@ -59,7 +59,7 @@ impl Sqlite {
         let this = Self { path: path.to_owned(), writer, reader: Mutex::new(reader) };
         let version =
             this.read("read the version", |reader| reader.query_row(schema::VERSION, [], |row| row.get(0)))?;
-        too_new(path, version)?;
+        schema::check(version, &path.display())?;
         Ok(this)
     }
 
@@ -104,9 +104,7 @@ impl Sqlite {
             let rows = statement.query_map(params_from_iter(&args), |row| Ok(decode(row)))?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })?;
-        let rows = rows.into_iter().collect::<Result<Vec<Row>, _>>();
-        let rows = rows.map_err(|(seq, problem)| self.unreadable(seq, &problem))?;
-        Ok(Page::of(rows, limit))
+        Page::of(rows.into_iter(), limit, &self.path.display())
     }
 
     pub(crate) fn head(&self) -> Result<Head, Error> {
@@ -146,11 +144,6 @@ impl Sqlite {
     fn failed(&self, attempt: &'static str, source: rusqlite::Error) -> Error {
         Error::Sqlite { attempt, place: self.path.display().to_string(), source }
     }
-
-    fn unreadable(&self, seq: i64, problem: &str) -> Error {
-        let problem = format!("row {seq}: {problem}");
-        Error::Unreadable { place: self.path.display().to_string(), problem }
-    }
 }
 
 /// A thread that panicked inside left a transaction that SQLite has rolled back.
@@ -178,21 +171,13 @@ fn migrate(writer: &mut Connection, path: &Path) -> Result<(), Error> {
     let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     transaction.execute_batch(schema::TRACK).map_err(failed)?;
     let version: i64 = transaction.query_row(schema::VERSION, [], |row| row.get(0)).map_err(failed)?;
-    too_new(path, version)?;
+    schema::check(version, &path.display())?;
     for (number, sql) in schema::pending(Engine::Sqlite, version) {
         transaction.execute_batch(&sql).map_err(failed)?;
         let now = jiff::Timestamp::now().as_microsecond();
         transaction.execute(schema::REMEMBER, params![number, now]).map_err(failed)?;
     }
     transaction.commit().map_err(failed)
-}
-
-fn too_new(path: &Path, found: i64) -> Result<(), Error> {
-    let known = schema::newest();
-    if found > known {
-        return Err(Error::TooNew { place: path.display().to_string(), found, known });
-    }
-    Ok(())
 }
 
 fn stored_head(connection: &Connection) -> rusqlite::Result<Option<Head>> {
@@ -203,25 +188,11 @@ fn stored_head(connection: &Connection) -> rusqlite::Result<Option<Head>> {
 /// Whether it was new.
 fn insert_row(insert: &mut rusqlite::Statement<'_>, row: &Row) -> rusqlite::Result<bool> {
     let Row { seq, record, previous, hash } = row;
-    let Record { id, at, actor, kind, namespace, name, uid, target, event, outcome, correlation, payload } =
-        record;
-    let inserted = insert.execute(params![
-        seq,
-        id.as_bytes().as_slice(),
-        at,
-        actor,
-        kind,
-        namespace,
-        name,
-        uid,
-        target,
-        event,
-        outcome,
-        correlation,
-        payload,
-        previous.as_slice(),
-        hash.as_slice(),
-    ])?;
+    let (id, texts) = (record.id.as_bytes(), record.texts());
+    let mut values: Vec<&dyn ToSql> = vec![seq, id, &record.at];
+    values.extend(texts.iter().map(|text| text as &dyn ToSql));
+    values.extend([previous as &dyn ToSql, hash]);
+    let inserted = insert.execute(values.as_slice())?;
     Ok(inserted > 0)
 }
 
@@ -229,26 +200,12 @@ fn insert_row(insert: &mut rusqlite::Statement<'_>, row: &Row) -> rusqlite::Resu
 fn decode(row: &rusqlite::Row<'_>) -> Result<Row, (i64, String)> {
     let seq: i64 = row.get(0).unwrap_or_default();
     let decoded = || -> rusqlite::Result<Row> {
-        let id: [u8; 16] = row.get(1)?;
-        Ok(Row {
-            seq,
-            record: Record {
-                id: Uuid::from_bytes(id),
-                at: row.get(2)?,
-                actor: row.get(3)?,
-                kind: row.get(4)?,
-                namespace: row.get(5)?,
-                name: row.get(6)?,
-                uid: row.get(7)?,
-                target: row.get(8)?,
-                event: row.get(9)?,
-                outcome: row.get(10)?,
-                correlation: row.get(11)?,
-                payload: row.get(12)?,
-            },
-            previous: row.get(13)?,
-            hash: row.get(14)?,
-        })
+        let mut texts: [String; 10] = Default::default();
+        for (text, column) in texts.iter_mut().zip(3..) {
+            *text = row.get(column)?;
+        }
+        let record = Record::stored(Uuid::from_bytes(row.get(1)?), row.get(2)?, texts);
+        Ok(Row { seq, record, previous: row.get(13)?, hash: row.get(14)? })
     };
     decoded().map_err(|error| (seq, error.to_string()))
 }

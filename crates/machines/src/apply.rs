@@ -28,8 +28,7 @@ use crate::request;
 
 mod heard;
 
-/// Where Events are written.
-pub const EVENT: Kind = Kind::of("events.k8s.io", "v1", "Event", "events", true);
+pub use pawl_api::k8s::EVENTS_EVENT as EVENT;
 
 /// Events keep a note of at most this many bytes on every API server.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -131,9 +130,7 @@ enum Asked {
         adopt: Adopt,
     },
     Basis,
-    IsGone {
-        gone: Reference,
-    },
+    IsGone(Reference),
     IsNone {
         kind: Kind,
         namespace: Option<String>,
@@ -146,9 +143,7 @@ enum Asked {
         kind: Kind,
         key: Key,
     },
-    Delete {
-        target: Reference,
-    },
+    Delete(Reference),
     /// A write to the object the plan is about.
     Own {
         last: bool,
@@ -176,7 +171,7 @@ impl Applying {
         let release =
             steps.iter().position(Step::releases_object).map(|at| steps.split_off(at)).unwrap_or_default();
         let confirm = !fenced && needs_confirmed_basis(&about, &steps);
-        let tasks = confirm
+        let tasks: VecDeque<Task> = confirm
             .then_some(Task::ConfirmBasis)
             .into_iter()
             .chain(steps.into_iter().map(Task::Step))
@@ -184,22 +179,15 @@ impl Applying {
             .chain(release.into_iter().map(Task::Step))
             .chain(status.map(Task::Status))
             .collect();
-        Self {
-            about,
-            machine,
-            now,
-            fenced,
-            in_any_order,
-            resource_version,
-            tasks,
-            asked: VecDeque::new(),
-            alike: None,
-            outcome: Outcome::default(),
-        }
+        Self { machine, fenced, in_any_order, resource_version, ..Self::of(about, now, tasks) }
     }
 
     /// Steps on another cluster than the one the object is on. Whether they are still wanted was confirmed at home.
     pub fn elsewhere(steps: Vec<Step>, about: Arc<Object>, now: Timestamp) -> Self {
+        Self::of(about, now, steps.into_iter().map(Task::Step).collect())
+    }
+
+    fn of(about: Arc<Object>, now: Timestamp, tasks: VecDeque<Task>) -> Self {
         Self {
             resource_version: about.resource_version().to_owned(),
             about,
@@ -207,7 +195,7 @@ impl Applying {
             now,
             fenced: false,
             in_any_order: false,
-            tasks: steps.into_iter().map(Task::Step).collect(),
+            tasks,
             asked: VecDeque::new(),
             alike: None,
             outcome: Outcome::default(),
@@ -291,37 +279,27 @@ impl Applying {
     fn ask_step(&mut self, step: Step) -> (Asked, Request<Vec<u8>>) {
         match step {
             Step::Create { kind, mut manifest, adopt } => {
-                if let Some(manifest) = manifest.as_object_mut() {
-                    manifest.insert("apiVersion".to_owned(), kind.api_version().into());
-                    manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
-                }
-                let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
-                let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
+                let key = complete(&kind, &mut manifest);
                 let request = create_request(&kind, key.namespace.as_deref(), &manifest);
                 (Asked::Create { kind, key, adopt }, self.fence(request))
             }
             Step::Apply { kind, mut manifest, force } => {
-                if let Some(manifest) = manifest.as_object_mut() {
-                    manifest.insert("apiVersion".to_owned(), kind.api_version().into());
-                    manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
-                }
-                let at = |field: &str| manifest.pointer(field).and_then(Value::as_str);
-                let key = Key::new(at("/metadata/namespace"), at("/metadata/name").unwrap_or_default());
+                let key = complete(&kind, &mut manifest);
                 let request = request::apply(&kind, &key, "pawl-deployer", force, &manifest);
                 (Asked::Patch { kind, key }, request.build_or_root())
             }
             Step::Patch { target: Reference { kind, key, uid }, resource_version, patch, part } => {
-                let body = with_preconditions(patch, &uid, resource_version.as_deref());
+                let body = with_preconditions(patch, Some(&uid), resource_version.as_deref());
                 let request = patch_request(&kind, &key, part, &body);
                 (Asked::Patch { kind, key }, request)
             }
             Step::Delete { target, resource_version, propagation } => {
                 let request = delete_request(&target, resource_version.as_deref(), propagation);
-                (Asked::Delete { target }, self.fence(request))
+                (Asked::Delete(target), self.fence(request))
             }
             Step::Confirm(Precondition::Gone(gone)) => {
                 let request = confirm_request(&gone.kind, &gone.key);
-                (Asked::IsGone { gone }, request)
+                (Asked::IsGone(gone), request)
             }
             Step::Confirm(Precondition::NoneLabelled { kind, namespace, label, value }) => {
                 let request = request::list(&kind, namespace.as_deref()).metadata_only();
@@ -380,7 +358,7 @@ impl Applying {
                 let (kind, key) = (self.about.kind().clone(), self.about.key());
                 self.check_version(kind, key, &self.resource_version.clone(), reply);
             }
-            Asked::IsGone { gone } => self.check_gone(&gone, reply),
+            Asked::IsGone(gone) => self.check_gone(&gone, reply),
             Asked::IsNone { kind, namespace } => self.check_none(kind, namespace, reply),
             Asked::IsUnchanged { target: Reference { kind, key, .. }, resource_version } => {
                 self.check_version(kind, key, &resource_version, reply);
@@ -393,7 +371,7 @@ impl Applying {
                 Ok(patched) => self.written(kind, key, &patched, false),
                 Err(failure) => self.stop(kind, key, failure),
             },
-            Asked::Delete { target: Reference { kind, key, .. } } => match reply {
+            Asked::Delete(Reference { kind, key, .. }) => match reply {
                 Ok(deleted) => self.written(kind, key, &deleted, true),
                 Err(failure) if failure.category == Category::NotFound => {}
                 Err(failure) => self.stop(kind, key, failure),
@@ -426,24 +404,11 @@ impl Applying {
         if !ours {
             let owner = found.pointer("/metadata/ownerReferences").cloned().unwrap_or_default();
             let message = format!("{kind} {key} exists and is not ours; its owner references are {owner}");
-            let failure = Failure {
-                attempt,
-                category: Category::Permanent,
-                reason: "OwnershipMismatch".to_owned(),
-                message,
-                retry_after: None,
-            };
-            self.stop(kind, key, failure);
+            self.stop(kind, key, Failure::new(Category::Permanent, attempt, "OwnershipMismatch", message));
         } else if found.pointer("/metadata/deletionTimestamp").is_some() {
             // Ours, but on its way out: its name is free only once it is gone.
-            let failure = Failure {
-                attempt,
-                category: Category::Conflict,
-                reason: "Terminating".to_owned(),
-                message: format!("{kind} {key} is being deleted"),
-                retry_after: None,
-            };
-            self.stop(kind, key, failure);
+            let message = format!("{kind} {key} is being deleted");
+            self.stop(kind, key, Failure::new(Category::Conflict, attempt, "Terminating", message));
         } else {
             self.written(kind, key, found, false);
         }
@@ -453,14 +418,9 @@ impl Applying {
         match reply {
             Ok(found) if text(&found, "/metadata/resourceVersion") == Some(version) => {}
             Ok(_) => {
-                let failure = Failure {
-                    attempt: format!("confirm {kind} {key}"),
-                    category: Category::Conflict,
-                    reason: "Outdated".to_owned(),
-                    message: format!("{kind} {key} has changed since this was decided"),
-                    retry_after: None,
-                };
-                self.stop(kind, key, failure);
+                let attempt = format!("confirm {kind} {key}");
+                let message = format!("{kind} {key} has changed since this was decided");
+                self.stop(kind, key, Failure::new(Category::Conflict, attempt, "Outdated", message));
             }
             Err(failure) => self.stop(kind, key, failure),
         }
@@ -473,13 +433,9 @@ impl Applying {
             Err(failure) if failure.category == Category::NotFound => {}
             Err(failure) => self.stop(gone.kind.clone(), gone.key.clone(), failure),
             Ok(_) => {
-                let failure = Failure {
-                    attempt: format!("check that {gone} is gone"),
-                    category: Category::Conflict,
-                    reason: "StillThere".to_owned(),
-                    message: format!("{gone} exists, so what depends on it stays"),
-                    retry_after: None,
-                };
+                let attempt = format!("check that {gone} is gone");
+                let message = format!("{gone} exists, so what depends on it stays");
+                let failure = Failure::new(Category::Conflict, attempt, "StillThere", message);
                 self.stop(gone.kind.clone(), gone.key.clone(), failure);
             }
         }
@@ -490,17 +446,10 @@ impl Applying {
         match reply {
             Ok(list) if list.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty) => {}
             Ok(_) => {
-                let failure = Failure {
-                    attempt: format!(
-                        "check that no {kind} is left in {}",
-                        key.namespace.as_deref().unwrap_or("any")
-                    ),
-                    category: Category::Conflict,
-                    reason: "StillThere".to_owned(),
-                    message: format!("some {kind} is there that this was decided without"),
-                    retry_after: None,
-                };
-                self.stop(kind, key, failure);
+                let home = key.namespace.as_deref().unwrap_or("any");
+                let attempt = format!("check that no {kind} is left in {home}");
+                let message = format!("some {kind} is there that this was decided without");
+                self.stop(kind, key, Failure::new(Category::Conflict, attempt, "StillThere", message));
             }
             Err(failure) => self.stop(kind, key, failure),
         }
@@ -543,22 +492,16 @@ impl Applying {
     /// `finalize` takes the metadata from what it is sent: so all of it is sent.
     fn finalize_request(&self, finalizers: &[String]) -> Request<Vec<u8>> {
         let mut body = self.about.raw().clone();
+        let key = complete(self.about.kind(), &mut body);
         if let Some(fields) = body.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), self.about.kind().api_version().into());
-            fields.insert("kind".to_owned(), self.about.kind().kind.as_ref().into());
             fields.insert("spec".to_owned(), json!({"finalizers": finalizers}));
         }
-        request::finalize(self.about.kind(), &self.about.key(), &self.swapping(body)).build_or_root()
+        request::finalize(self.about.kind(), &key, &self.swapping(body)).build_or_root()
     }
 
     /// A write to the object this plan is about, valid only for the version it was decided on.
-    fn swapping(&self, mut body: Value) -> Value {
-        if let Some(body) = body.as_object_mut()
-            && let Some(metadata) = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
-        {
-            metadata.insert("resourceVersion".to_owned(), self.resource_version.as_str().into());
-        }
-        body
+    fn swapping(&self, body: Value) -> Value {
+        with_preconditions(body, None, Some(&self.resource_version))
     }
 
     fn attempt(&self, asked: &Asked) -> String {
@@ -566,11 +509,11 @@ impl Applying {
             Asked::Create { kind, key, .. } => format!("create {kind} {key}"),
             Asked::ReadToAdopt { kind, key, .. } => format!("read {kind} {key}"),
             Asked::Basis => format!("confirm {} {}", self.about.kind(), self.about.key()),
-            Asked::IsGone { gone, .. } => format!("check that {gone} is gone"),
+            Asked::IsGone(gone) => format!("check that {gone} is gone"),
             Asked::IsNone { kind, .. } => format!("check that no {kind} is left"),
             Asked::IsUnchanged { target, .. } => format!("check that {target} is as it was seen"),
             Asked::Patch { kind, key } => format!("patch {kind} {key}"),
-            Asked::Delete { target } => format!("delete {target}"),
+            Asked::Delete(target) => format!("delete {target}"),
             Asked::Own { .. } => format!("update {} {}", self.about.kind(), self.about.key()),
             Asked::Note => format!("write an Event about {} {}", self.about.kind(), self.about.key()),
         }
@@ -645,18 +588,25 @@ fn cut(text: &str, max_bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(max_bytes)).unwrap_or(text)
 }
 
-/// A patch that applies only to this very object (and version): the server compares both.
-fn with_preconditions(mut patch: Value, uid: &str, resource_version: Option<&str>) -> Value {
-    if let Some(patch) = patch.as_object_mut() {
-        let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
-        if let Some(metadata) = metadata.as_object_mut() {
-            metadata.insert("uid".to_owned(), uid.into());
-            if let Some(version) = resource_version {
-                metadata.insert("resourceVersion".to_owned(), version.into());
-            }
-        }
+/// A write that applies only to this very object, or version: the server compares what is given.
+fn with_preconditions(mut body: Value, uid: Option<&str>, resource_version: Option<&str>) -> Value {
+    if let Some(body) = body.as_object_mut()
+        && let Some(metadata) = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
+    {
+        let given = [("uid", uid), ("resourceVersion", resource_version)];
+        metadata.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
     }
-    patch
+    body
+}
+
+/// Says of which kind a manifest is; gives the key of its object.
+fn complete(kind: &Kind, manifest: &mut Value) -> Key {
+    if let Some(manifest) = manifest.as_object_mut() {
+        manifest.insert("apiVersion".to_owned(), kind.api_version().into());
+        manifest.insert("kind".to_owned(), kind.kind.as_ref().into());
+    }
+    let name = text(manifest, "/metadata/name").unwrap_or_default();
+    Key::new(text(manifest, "/metadata/namespace"), name)
 }
 
 fn create_request(kind: &Kind, namespace: Option<&str>, manifest: &Value) -> Request<Vec<u8>> {

@@ -34,7 +34,7 @@ pub trait Request: Any + Ord + Debug + Display + Send + Sync {
 }
 
 /// A request of any type.
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct Call(Arc<dyn AnyRequest>);
 
 impl Call {
@@ -164,20 +164,6 @@ impl Ord for dyn AnyRequest {
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Call {}
-
-impl PartialOrd for Call {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Call {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.cmp(&other.0)
     }
 }
 

@@ -109,26 +109,24 @@ impl Failure {
         }
     }
 
+    pub fn new(
+        category: Category,
+        attempt: impl Into<String>,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        let (attempt, reason, message) = (attempt.into(), reason.to_owned(), message.into());
+        Self { attempt, category, reason, message, retry_after: None }
+    }
+
     /// The call needs credentials that cannot be used; the message says which Secret, and what is wrong with it.
     pub fn without_credentials(attempt: impl Into<String>, reason: &str, message: impl Into<String>) -> Self {
-        Self {
-            attempt: attempt.into(),
-            category: Category::MissingCredentials,
-            reason: reason.to_owned(),
-            message: message.into(),
-            retry_after: None,
-        }
+        Self::new(Category::MissingCredentials, attempt, reason, message)
     }
 
     /// No answer came: whether the request was carried out is not known.
     pub fn unanswered(attempt: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        Self {
-            attempt: attempt.into(),
-            category: Category::Transient,
-            reason: "NoAnswer".to_owned(),
-            message: problem.to_string(),
-            retry_after: None,
-        }
+        Self::new(Category::Transient, attempt, "NoAnswer", problem.to_string())
     }
 
     /// A quota is used up: it frees up as other work ends, and people want to see that it is waited for.

@@ -6,6 +6,8 @@
 
 use serde_json::{Value, json};
 
+use crate::json::{default, object};
+
 /// How far a Pod is confined beyond what holds for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hardening {
@@ -64,25 +66,6 @@ fn adds_sys_admin(context: &Value) -> bool {
 
 pub(crate) fn is_true(holder: &Value, field: &str) -> bool {
     holder.get(field) == Some(&Value::Bool(true))
-}
-
-/// The object under `key`, created where there is none.
-pub(crate) fn object<'a>(holder: &'a mut Value, key: &str) -> &'a mut Value {
-    if !holder.is_object() {
-        *holder = json!({});
-    }
-    let child = &mut holder[key];
-    if !child.is_object() {
-        *child = json!({});
-    }
-    child
-}
-
-/// Sets a field that is unset.
-pub(crate) fn default(holder: &mut Value, key: &str, value: Value) {
-    if holder.get(key).is_none_or(Value::is_null) {
-        holder[key] = value;
-    }
 }
 
 #[cfg(test)]

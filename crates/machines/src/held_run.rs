@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::job::JOB;
 use crate::cluster::job::followed::Followed;
+use crate::lock;
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Adopt, Step};
 
@@ -110,6 +111,15 @@ impl HeldRun {
     /// Goes on only if the run does not exist on the API server.
     pub fn confirm_gone(&self) -> Step {
         Step::confirm_gone(self.reference())
+    }
+
+    /// What is confirmed before the locks of this run are released; `None` while something may act: the run, or, where it
+    /// is gone, what it left behind.
+    pub fn confirm_ended(&self, run: &Reference, left_behind: bool) -> Option<Vec<Step>> {
+        let acts = self.own().map_or(left_behind, |run| !is_finished(run));
+        // A run that is found is over, or the name is somebody else's and will never be a run of ours.
+        let confirm = || if self.found.is_some() { Vec::new() } else { lock::confirm_gone(run) };
+        (!acts).then(confirm)
     }
 
     /// Creates the run held, of its name.

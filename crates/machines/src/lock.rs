@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pawl_api::git::workflow::WAITS_FOR;
-use pawl_api::meta::{Kind, Target};
+use pawl_api::meta::Target;
 use pawl_api::pawl::labels;
 use pawl_api::tekton::PIPELINE_RUN;
 use pawl_api::tekton::labels::PIPELINE_RUN_UID;
@@ -31,7 +31,7 @@ mod unit;
 
 pub use unit::{Busy, LockResult, Locks};
 
-pub const LEASE: Kind = Kind::of("coordination.k8s.io", "v1", "Lease", "leases", true);
+pub use pawl_api::k8s::LEASE;
 
 /// What a Lease locks, in full: its name holds only a hash.
 pub const TARGET: &str = "pawl.dev/target";
@@ -55,9 +55,10 @@ pub type Marks = BTreeMap<&'static str, String>;
 pub type Kept = BTreeMap<&'static str, Option<String>>;
 
 /// Who holds a lock: a unit, and the run it starts. The run's name is known before it exists, its UID only after.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub unit: Reference,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Reference>,
 }
 
@@ -119,8 +120,8 @@ pub fn read(lease: Option<&Arc<Object>>) -> Lock {
 /// Reads a Lease.
 pub fn read_object(lease: &Object) -> Lock {
     let holder = lease.annotation(HOLDER);
-    if let Some(Ok(written)) = holder.map(serde_json::from_str::<Written>) {
-        return Lock::Held(Box::new(written.into()));
+    if let Some(Ok(holder)) = holder.map(serde_json::from_str) {
+        return Lock::Held(Box::new(holder));
     }
     let identity = lease.raw().pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default();
     if holder.is_none() && identity.is_empty() { Lock::Free } else { Lock::Unreadable(identity.to_owned()) }
@@ -321,47 +322,7 @@ fn stamp(now: Timestamp) -> String {
 
 fn encode(holder: &Holder) -> String {
     // A struct of strings is always JSON.
-    serde_json::to_string(&Written::from(holder)).unwrap_or_default()
-}
-
-/// A holder as it stands in the annotation.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    unit: WrittenReference,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    run: Option<WrittenReference>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct WrittenReference {
-    #[serde(flatten)]
-    kind: Kind,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    name: String,
-    #[serde(default)]
-    uid: String,
-}
-
-impl From<&Holder> for Written {
-    fn from(holder: &Holder) -> Self {
-        let written = |reference: &Reference| {
-            let Reference { kind, key: Key { namespace, name }, uid } = reference.clone();
-            WrittenReference { kind, namespace, name, uid }
-        };
-        Self { unit: written(&holder.unit), run: holder.run.as_ref().map(written) }
-    }
-}
-
-impl From<Written> for Holder {
-    fn from(written: Written) -> Self {
-        let read = |WrittenReference { kind, namespace, name, uid }: WrittenReference| Reference {
-            kind,
-            key: Key { namespace, name },
-            uid,
-        };
-        Self { unit: read(written.unit), run: written.run.map(read) }
-    }
+    serde_json::to_string(holder).unwrap_or_default()
 }
 
 #[cfg(test)]

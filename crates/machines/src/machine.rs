@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Gate, Kind, gate};
+use pawl_api::phases;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -60,6 +61,22 @@ pub struct Description {
     /// All that its plans may write. Permissions are generated from this; the simulator checks that it is neither too
     /// little nor too much.
     pub writes: Vec<Write>,
+}
+
+impl Description {
+    /// Of a machine that looks at every object of this kind, in full, and keeps to the kind's phases: it has no finalizer,
+    /// and watches and writes nothing else.
+    pub fn new(name: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            depth: Depth::Full,
+            watches: Vec::new(),
+            finalizer: None,
+            phases: phases::table(&kind).cloned(),
+            writes: Vec::new(),
+            primary: Primary::One(kind),
+        }
+    }
 }
 
 /// A right that a machine's plans use beside reading what it watches.
@@ -166,40 +183,23 @@ impl PartialEq for Line {
 impl Eq for Line {}
 
 impl Watch {
+    fn new(kind: Kind, wakes: Wakes) -> Self {
+        Self { kind, depth: Depth::Full, wakes, labels: &[], lines: &[], heeds_status: true }
+    }
+
     /// Children: a change wakes the controller that owns the object.
     pub fn owned(kind: Kind) -> Self {
-        Self {
-            kind,
-            depth: Depth::Full,
-            wakes: Wakes::Controller,
-            labels: &[],
-            lines: &[],
-            heeds_status: true,
-        }
+        Self::new(kind, Wakes::Controller)
     }
 
     /// Anything else: `wakes` says whom a change concerns.
     pub fn other(kind: Kind, wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self {
-            kind,
-            depth: Depth::Full,
-            wakes: Wakes::By(wakes),
-            labels: &[],
-            lines: &[],
-            heeds_status: true,
-        }
+        Self::new(kind, Wakes::By(wakes))
     }
 
     /// Every object of every kind, as metadata (a namespace goes when all that was in it is gone).
     pub fn every(wakes: fn(&Object, &dyn View) -> Vec<Key>) -> Self {
-        Self {
-            kind: EVERY,
-            depth: Depth::Metadata,
-            wakes: Wakes::By(wakes),
-            labels: &[],
-            lines: &[],
-            heeds_status: true,
-        }
+        Self::other(EVERY, wakes).metadata_only()
     }
 
     #[must_use]

@@ -16,16 +16,18 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use pawl_api::meta::Kind;
-use serde::Deserialize;
+use pawl_api::meta::reference::ObjectRef;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::words::{Loose, Words};
 
 /// Where an object is: enough to find it, not to tell it from a namesake that came later.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// `None` for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
 }
@@ -46,10 +48,13 @@ impl fmt::Display for Key {
 }
 
 /// One particular object: its place and its UID.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Reference {
+    #[serde(flatten)]
     pub kind: Kind,
+    #[serde(flatten)]
     pub key: Key,
+    #[serde(default)]
     pub uid: String,
 }
 
@@ -259,6 +264,12 @@ impl Object {
         Reference { kind: self.kind().clone(), key: self.key(), uid: self.uid().to_owned() }
     }
 
+    /// The same, as it is written in a status.
+    pub fn object_ref(&self) -> ObjectRef {
+        let uid = Some(self.uid().to_owned());
+        ObjectRef { uid, ..ObjectRef::new(self.kind(), self.namespace(), self.name()) }
+    }
+
     pub fn is_deleting(&self) -> bool {
         self.said.rest.as_ref().is_some_and(|rest| rest.deletion_timestamp.is_some())
     }
@@ -275,9 +286,17 @@ impl Object {
         self.said.rest.as_ref().and_then(|rest| rest.owner_references.as_deref()).unwrap_or_default()
     }
 
+    pub fn created_at(&self) -> Option<Timestamp> {
+        self.said.created_at
+    }
+
     /// The one owner that controls this object, if any.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owners().iter().find(|owner| owner.controller == Some(true))
+    }
+
+    pub fn is_controlled_by(&self, owner: &Self) -> bool {
+        self.controller().is_some_and(|controller| controller.uid == owner.uid())
     }
 
     /// The reference by which a child says that this object controls it.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use pawl_api::meta::{Gate, Kind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::external::Call;
 use crate::failure::Failure;
+use crate::json;
 use crate::object::{Key, Object, Reference};
 
 /// What to do next, and why not more.
@@ -115,6 +116,14 @@ pub enum Step {
 }
 
 impl Step {
+    /// Creates a child of this object: in its namespace, and controlled by it.
+    pub fn create_child(owner: &Object, kind: Kind, mut manifest: Value) -> Self {
+        let references = json!([owner.controller_reference()]);
+        let metadata = json!({"namespace": owner.namespace(), "ownerReferences": references});
+        json::merge(json::object(&mut manifest, "metadata"), metadata);
+        Self::Create { kind, manifest, adopt: Adopt::ControlledBy(owner.uid().to_owned()) }
+    }
+
     /// Merge-patches this object, whatever its version is by then.
     pub fn patch(object: &Object, patch: Value) -> Self {
         Self::Patch { target: object.reference(), resource_version: None, patch, part: Part::Main }

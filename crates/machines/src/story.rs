@@ -22,6 +22,11 @@ pub fn counted(count: impl Into<i64>, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// Of whom an approval must be; nothing where anybody's counts.
+pub fn of_groups(groups: &[String]) -> String {
+    if groups.is_empty() { String::new() } else { format!(" of {}", groups.join(", ")) }
+}
+
 /// Lines, in the order in which they are told.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
@@ -40,6 +45,14 @@ impl Story {
 
     pub(crate) fn item(&mut self, name: &str, words: &str) {
         self.line(format_args!("  {name}  {words}"));
+    }
+
+    /// Where it is, and why.
+    pub(crate) fn phase(&mut self, phase: Option<&str>, reason: Option<&str>, message: Option<&str>) {
+        let Some(phase) = phase else { return self.line(format_args!("has not been looked at yet")) };
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let message = message.map(|said| format!(": {said}")).unwrap_or_default();
+        self.line(format_args!("is {phase}{reason}{message}"));
     }
 
     pub(crate) fn gates(&mut self, gates: &[Gate]) {

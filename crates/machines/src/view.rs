@@ -38,7 +38,14 @@ pub trait View {
     /// The objects of a kind that name this UID in their owner references, in key order.
     fn owned(&self, kind: &Kind, owner_uid: &str) -> Vec<Arc<Object>>;
 
-    /// Shows each of them, in the same order, without handing it over: for whoever knows most of them from before. What is
+    /// The objects of a kind that this one controls, in key order.
+    fn controlled(&self, kind: &Kind, owner: &Object) -> Vec<Arc<Object>> {
+        let mut owned = self.owned(kind, owner.uid());
+        owned.retain(|object| object.is_controlled_by(owner));
+        owned
+    }
+
+    /// Shows each that names this UID, in the same order, without handing it over: for whoever knows most of them from before. What is
     /// called must be quick and ask nothing of the view.
     fn visit_owned(&self, kind: &Kind, owner_uid: &str, visit: &mut dyn FnMut(&Arc<Object>)) {
         self.owned(kind, owner_uid).iter().for_each(visit);

@@ -5,7 +5,7 @@
 //! `time.now_ns`. The fixtures are compared on both.
 
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use pawl_machines::remedy::safety::Decision;
 use regorus::Value;
@@ -15,21 +15,20 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use sha2::{Digest as _, Sha256};
 
 use crate::DEADLINE;
-use crate::program::{Rejected, TIMER_STEPS, add, engine, problem, read};
-use crate::{calls, scan::Problem};
+use crate::calls;
+use crate::program::{TIMER_STEPS, add, engine, problem, read};
+use crate::scan::Problem;
+use crate::spare::Spare;
 
 /// The policy that holds where there is none.
 pub const BUILT_IN: (&str, &str) = ("built-in/safety.rego", include_str!("../default/safety.rego"));
 
 const DECISION: &str = "data.pawl.safety.decision";
 
-/// Machines that are kept for the next evaluation: as many as run at a time.
-const MAX_SPARE: usize = 16;
-
 /// The built-in policy, ready to be asked.
 pub struct BuiltIn {
     instructions: Arc<Instructions>,
-    spare: Mutex<Vec<RegoVM>>,
+    spare: Spare<RegoVM>,
     digest: String,
 }
 
@@ -43,9 +42,8 @@ impl fmt::Debug for BuiltIn {
 ///
 /// # Errors
 /// Never, while its tests hold; whoever asks is told no.
-pub fn built_in() -> Result<&'static BuiltIn, &'static Rejected> {
-    static POLICY: LazyLock<Result<BuiltIn, Rejected>> =
-        LazyLock::new(|| BuiltIn::compile().map_err(Rejected));
+pub fn built_in() -> Result<&'static BuiltIn, &'static Problem> {
+    static POLICY: LazyLock<Result<BuiltIn, Problem>> = LazyLock::new(BuiltIn::compile);
     POLICY.as_ref()
 }
 
@@ -60,7 +58,7 @@ impl BuiltIn {
         let instructions =
             Compiler::compile_from_policy(&compiled, &[DECISION]).map_err(|error| said(&error))?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(text)));
-        Ok(Self { instructions, spare: Mutex::default(), digest })
+        Ok(Self { instructions, spare: Spare::default(), digest })
     }
 
     pub fn digest(&self) -> &str {
@@ -73,31 +71,21 @@ impl BuiltIn {
     /// When it cannot be evaluated. That denies.
     pub fn decide(&self, input: &str) -> Result<Decision, String> {
         let input = Value::from_json_str(input).map_err(|error| format!("the input is no JSON: {error}"))?;
-        let mut machine = self.take();
+        let mut machine = self.spare.take().unwrap_or_else(|| self.machine());
         machine.set_input(input);
         let value = machine.execute().map_err(|error| problem(&error.to_string()).to_string())?;
         // What an evaluation left half done is not used again.
-        self.give_back(machine);
+        self.spare.give_back(machine);
         read(DECISION, &value)
     }
 
-    fn take(&self) -> RegoVM {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(|| {
-            let mut machine = RegoVM::new();
-            machine.load_program(Arc::clone(&self.instructions));
-            machine.set_strict_builtin_errors(false);
-            let timer = ExecutionTimerConfig { limit: DEADLINE, check_interval: TIMER_STEPS };
-            machine.set_execution_timer_config(Some(timer));
-            machine
-        })
-    }
-
-    fn give_back(&self, machine: RegoVM) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MAX_SPARE {
-            spare.push(machine);
-        }
+    fn machine(&self) -> RegoVM {
+        let mut machine = RegoVM::new();
+        machine.load_program(Arc::clone(&self.instructions));
+        machine.set_strict_builtin_errors(false);
+        let timer = ExecutionTimerConfig { limit: DEADLINE, check_interval: TIMER_STEPS };
+        machine.set_execution_timer_config(Some(timer));
+        machine
     }
 }
 

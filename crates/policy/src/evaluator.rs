@@ -5,15 +5,14 @@ use std::fmt;
 use futures::future::BoxFuture;
 use pawl_machines::remedy::safety::{Decision, Held, Policies};
 
-use crate::pool::Workers;
-use crate::program::Rejected;
+use crate::scan::Problem;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// The policies cannot be used, whatever the input.
     #[error("{0}")]
-    Rejected(Rejected),
+    Rejected(Problem),
     /// Evaluation was ended: too long, too much memory.
     #[error("{0}")]
     Stopped(String),
@@ -32,20 +31,6 @@ pub trait Evaluator: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Result<Decision, String>, Trouble>>;
 
     fn holds<'a>(&'a self, rego: &'a str, input: &'a str) -> BoxFuture<'a, Result<Held, Trouble>>;
-}
-
-impl Evaluator for Workers {
-    fn decide<'a>(
-        &'a self,
-        set: &'a Policies,
-        input: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Result<Decision, String>, Trouble>> {
-        Box::pin(Workers::decide(self, set, input))
-    }
-
-    fn holds<'a>(&'a self, rego: &'a str, input: &'a str) -> BoxFuture<'a, Result<Held, Trouble>> {
-        Box::pin(Workers::holds(self, rego, input))
-    }
 }
 
 /// Evaluates in this process. A hostile policy would take it down.

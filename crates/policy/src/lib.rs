@@ -16,6 +16,7 @@
 //! | `calls` | who calls whom, and does it end? |
 //! | `program` | what do these policies say of this input? |
 //! | `built_in` | what does our own policy say of it, and fast? |
+//! | `spare` | which interpreters serve the next evaluation? |
 //! | `decision` | what does a policy's answer mean? |
 //! | `condition` | does this condition hold for this input? |
 //! | `wire` | how do this process and a worker talk? |
@@ -37,6 +38,7 @@ mod pool;
 mod port;
 mod program;
 mod scan;
+mod spare;
 mod wire;
 mod worker;
 
@@ -44,7 +46,7 @@ pub use built_in::{BUILT_IN, BuiltIn, built_in};
 pub use evaluator::Evaluator;
 pub use pool::Workers;
 pub use port::Port;
-pub use program::{Program, Rejected};
+pub use program::Program;
 pub use scan::Problem;
 pub use worker::worker_main;
 

@@ -15,16 +15,16 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use pawl_machines::remedy::safety::{Decision, Held, Policies};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 
-use crate::evaluator::Trouble;
-use crate::scan::Problem;
+use crate::evaluator::{Evaluator, Trouble};
 use crate::wire::{LENGTH_BYTES, Request, Response, frame, length};
 use crate::worker::MAX_MEMORY_BYTES;
-use crate::{DEADLINE, Rejected, WORKER};
+use crate::{DEADLINE, WORKER};
 
 /// Workers of each kind at a time: one that is held up by something hostile leaves another.
 const MAX_WORKERS: usize = 2;
@@ -65,41 +65,46 @@ impl Workers {
         (self.policies.deadline, self.conditions.deadline) = (deadline, deadline);
         self
     }
+}
 
-    /// Asks a set of policies.
-    pub(crate) async fn decide(
-        &self,
-        set: &Policies,
-        input: Option<&str>,
-    ) -> Result<Result<Decision, String>, Trouble> {
-        let mut lease = self.policies.lease().await?;
-        let worker = &mut lease.worker;
-        if !worker.loaded.contains(&set.digest) {
-            worker.load(set).await?;
-        }
-        let Some(input) = input else {
+impl Evaluator for Workers {
+    fn decide<'a>(
+        &'a self,
+        set: &'a Policies,
+        input: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Result<Decision, String>, Trouble>> {
+        Box::pin(async move {
+            let mut lease = self.policies.lease().await?;
+            let worker = &mut lease.worker;
+            if !worker.loaded.contains(&set.digest) {
+                worker.load(set).await?;
+            }
+            let Some(input) = input else {
+                lease.keep();
+                return Ok(Ok(Decision::default()));
+            };
+            let ask = Request::Decide { digest: set.digest.as_str().into(), input: input.into() };
+            let mut response = worker.ask(&ask).await?;
+            if matches!(response, Response::Unknown) {
+                // It made room for others meanwhile.
+                worker.load(set).await?;
+                response = worker.ask(&ask).await?;
+            }
+            let Response::Decided(decided) = response else { return Err(strange(&response)) };
             lease.keep();
-            return Ok(Ok(Decision::default()));
-        };
-        let ask = Request::Decide { digest: set.digest.as_str().into(), input: input.into() };
-        let mut response = worker.ask(&ask).await?;
-        if matches!(response, Response::Unknown) {
-            // It made room for others meanwhile.
-            worker.load(set).await?;
-            response = worker.ask(&ask).await?;
-        }
-        let Response::Decided(decided) = response else { return Err(strange(&response)) };
-        lease.keep();
-        Ok(decided)
+            Ok(decided)
+        })
     }
 
-    pub(crate) async fn holds(&self, rego: &str, input: &str) -> Result<Held, Trouble> {
-        let mut lease = self.conditions.lease().await?;
-        let ask = Request::Condition { rego: rego.into(), input: input.into() };
-        let response = lease.worker.ask(&ask).await?;
-        let Response::Held(held) = response else { return Err(strange(&response)) };
-        lease.keep();
-        Ok(held)
+    fn holds<'a>(&'a self, rego: &'a str, input: &'a str) -> BoxFuture<'a, Result<Held, Trouble>> {
+        Box::pin(async move {
+            let mut lease = self.conditions.lease().await?;
+            let ask = Request::Condition { rego: rego.into(), input: input.into() };
+            let response = lease.worker.ask(&ask).await?;
+            let Response::Held(held) = response else { return Err(strange(&response)) };
+            lease.keep();
+            Ok(held)
+        })
     }
 }
 
@@ -196,9 +201,7 @@ impl Worker {
                 self.loaded.insert(set.digest.clone());
                 Ok(())
             }
-            Response::Rejected { file, line, column, message } => {
-                Err(Trouble::Rejected(Rejected(Problem { file, line, column, message })))
-            }
+            Response::Rejected(problem) => Err(Trouble::Rejected(problem)),
             other @ (Response::Unknown | Response::Decided(_) | Response::Held(_)) => Err(strange(&other)),
         }
     }

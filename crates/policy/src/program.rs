@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use pawl_machines::remedy::safety::Decision;
@@ -14,6 +13,7 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
 
 use crate::scan::{Problem, scan};
+use crate::spare::Spare;
 use crate::{DEADLINE, calls, decision};
 
 /// Where a decision is looked for.
@@ -24,21 +24,13 @@ const DENY: &str = "deny";
 const MAX_MODULES: usize = 64;
 const MAX_SET_BYTES: usize = 1024 * 1024;
 
-/// Interpreters that are kept for the next evaluation: as many as run at a time.
-const MAX_SPARE: usize = 16;
-
 /// How many steps of the interpreter pass before its timer is looked at: some microseconds.
 pub(crate) const TIMER_STEPS: NonZeroU32 = NonZeroU32::new(256).unwrap();
-
-/// Why a set of policies is not used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Rejected(pub Problem);
 
 /// A set of policies that can be asked.
 pub struct Program {
     warm: Engine,
-    spare: Mutex<Vec<Engine>>,
+    spare: Spare<Engine>,
     /// The rule whose value is the decision.
     decision: Option<String>,
     /// Rules that are sets of denials, in other packages.
@@ -59,7 +51,7 @@ impl Program {
     ///
     /// # Errors
     /// With the first thing that is wrong, and its place.
-    pub fn compile(modules: &[(String, String)]) -> Result<Self, Rejected> {
+    pub fn compile(modules: &[(String, String)]) -> Result<Self, Problem> {
         let bytes: usize = modules.iter().map(|(_, text)| text.len()).sum();
         if modules.len() > MAX_MODULES || bytes > MAX_SET_BYTES {
             let first = modules.first().map(|(name, _)| name.as_str()).unwrap_or_default();
@@ -67,22 +59,22 @@ impl Program {
                 "{} modules of {bytes} bytes in all; there may be {MAX_MODULES} of {MAX_SET_BYTES}",
                 modules.len()
             );
-            return Err(Rejected(Problem::whole(first, message)));
+            return Err(Problem::whole(first, message));
         }
-        let mut engine = engine().map_err(Rejected)?;
+        let mut engine = engine()?;
         for (name, text) in modules {
-            add(&mut engine, name, text).map_err(Rejected)?;
+            add(&mut engine, name, text)?;
         }
-        calls::check(engine.get_modules()).map_err(Rejected)?;
+        calls::check(engine.get_modules())?;
         let (decision, denials) = asked(&mut engine);
         if decision.is_none() && denials.is_empty() {
             let names: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
             let message = "nothing here decides: write data.pawl.safety.decision, or a set named deny";
-            return Err(Rejected(Problem::whole(&names.join(", "), message)));
+            return Err(Problem::whole(&names.join(", "), message));
         }
         // Prepares all rules; what is wrong between them is found here.
-        engine.eval_query("true".to_owned(), false).map_err(|error| Rejected(problem(&error.to_string())))?;
-        Ok(Self { warm: engine, spare: Mutex::default(), decision, denials })
+        engine.eval_query("true".to_owned(), false).map_err(|error| problem(&error.to_string()))?;
+        Ok(Self { warm: engine, spare: Spare::default(), decision, denials })
     }
 
     /// What it says of an input, which is JSON.
@@ -90,11 +82,11 @@ impl Program {
     /// # Errors
     /// When it cannot be evaluated, or says something that is no decision. That denies.
     pub fn decide(&self, input: &str) -> Result<Decision, String> {
-        let mut engine = self.take();
+        let mut engine = self.spare.take().unwrap_or_else(|| self.warm.clone());
         let decided = self.decide_with(&mut engine, input);
         // What an evaluation left half done is not used again.
         if decided.is_ok() {
-            self.give_back(engine);
+            self.spare.give_back(engine);
         }
         decided
     }
@@ -116,18 +108,6 @@ impl Program {
         }
         decided.allow &= decided.deny.is_empty();
         Ok(decided)
-    }
-
-    fn take(&self) -> Engine {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(|| self.warm.clone())
-    }
-
-    fn give_back(&self, engine: Engine) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MAX_SPARE {
-            spare.push(engine);
-        }
     }
 }
 
@@ -250,7 +230,7 @@ pub(crate) fn problem(said: &str) -> Problem {
 mod tests {
     use super::*;
 
-    fn program(texts: &[&str]) -> Result<Program, Rejected> {
+    fn program(texts: &[&str]) -> Result<Program, Problem> {
         let modules: Vec<(String, String)> =
             texts.iter().enumerate().map(|(n, text)| (format!("m{n}.rego"), (*text).to_owned())).collect();
         Program::compile(&modules)

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What a ConfigMap may hold is a megabyte; the largest policies that people publish are a tenth of this.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
@@ -13,7 +15,7 @@ pub(crate) const MAX_BYTES: usize = 256 * 1024;
 pub(crate) const MAX_DEPTH: usize = 10;
 
 /// Something wrong at a place of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub struct Problem {
     /// The module's name: a path, or `configmap/key`.
     pub file: String,

@@ -35,23 +35,11 @@ pub(crate) enum Request<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     Loaded,
-    Rejected {
-        file: String,
-        line: u32,
-        column: u32,
-        message: String,
-    },
+    Rejected(Problem),
     /// There is no set of that digest.
     Unknown,
     Decided(Result<Decision, String>),
     Held(Held),
-}
-
-impl Response {
-    pub(crate) fn rejected(problem: Problem) -> Self {
-        let Problem { file, line, column, message } = problem;
-        Self::Rejected { file, line, column, message }
-    }
 }
 
 /// A frame, ready to be written.

@@ -109,7 +109,7 @@ impl Kept {
                     }
                     Response::Loaded
                 }
-                Err(rejected) => Response::rejected(rejected.0),
+                Err(problem) => Response::Rejected(problem),
             },
             Request::Decide { digest, input } => match self.sets.get(digest.as_ref()) {
                 Some((_, program)) => Response::Decided(program.decide(&input)),

@@ -23,7 +23,7 @@ const PREFIX: &str = "pawl-";
 const SUPERVISOR: &str = "pawl-supervisor";
 
 /// The window in which a CPU limit is kept: the kernel's and a kubelet's default.
-const CPU_PERIOD_MICROS: u64 = 100_000;
+pub(crate) const CPU_PERIOD_MICROS: u64 = 100_000;
 /// The kernel takes no smaller share of the window.
 const MIN_CPU_QUOTA_MICROS: u64 = 1_000;
 /// Processes and threads of one container: far more than a build uses, too few for a fork bomb to stall the machine.
@@ -154,11 +154,15 @@ impl Cgroup {
             let _ = write("memory.swap.max", "0".to_owned());
         }
         if let Some(milli) = limits.cpu_milli {
-            let quota = milli.saturating_mul(CPU_PERIOD_MICROS / 1000).max(MIN_CPU_QUOTA_MICROS);
-            write("cpu.max", format!("{quota} {CPU_PERIOD_MICROS}"))?;
+            write("cpu.max", format!("{} {CPU_PERIOD_MICROS}", cpu_quota_micros(milli)))?;
         }
         Ok(())
     }
+}
+
+/// How long a container with this limit may run in each period, on all processors together.
+pub(crate) fn cpu_quota_micros(milli: u64) -> u64 {
+    milli.saturating_mul(CPU_PERIOD_MICROS / 1000).max(MIN_CPU_QUOTA_MICROS)
 }
 
 impl Tree {

@@ -4,9 +4,9 @@
 //! refusals are a kubelet's.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use kube::ResourceExt;
 
 use crate::env::ConfigError;
+use crate::status::full_name;
 
 /// The users and groups that an image knows: its `/etc/passwd` and `/etc/group`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,12 +130,7 @@ fn verify_non_root(
     run_as_user: Option<i64>,
     image_user: &str,
 ) -> Result<(), ConfigError> {
-    let place = || {
-        let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-        let uid = pod.uid().unwrap_or_default();
-        (format!("{name}_{namespace}({uid})"), container.name.clone())
-    };
-    let (pod, container) = place();
+    let (pod, container) = (full_name(pod), container.name.clone());
     match (run_as_user, image_user.parse::<u32>()) {
         (Some(0), _) => Err(ConfigError::RunAsUserIsRoot { pod, container }),
         (Some(_), _) => Ok(()),

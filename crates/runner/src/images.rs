@@ -233,7 +233,7 @@ fn text(root: &OwnedFd, path: &str) -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::oci::Digest;
-    use crate::oci::build::{Builder, LAYER_TYPE};
+    use crate::oci::testing::{Builder, LAYER_TYPE};
     use crate::oci::tests::tarred;
     use serde_json::json;
 

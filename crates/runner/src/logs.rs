@@ -35,7 +35,7 @@ const ENTRY_HEAD_BYTES: usize = 64;
 
 mod resume;
 
-pub(crate) use resume::{Again, Resumed};
+pub(crate) use resume::{Marks, Resumed};
 
 /// Which output of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,6 @@
 //! others fetched from a registry is kept by a [`Fetched`].
 
 mod blob;
-pub mod build;
 pub mod bundle;
 mod digest;
 mod fetched;
@@ -18,6 +17,7 @@ mod platform;
 mod reference;
 mod store;
 mod tar;
+pub mod testing;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -361,7 +361,7 @@ pub fn follow(media_type: &str, bytes: &[u8], platform: &Platform) -> Result<Lea
     if manifests.is_empty() {
         return Err(Astray::Malformed("neither the manifest of an image nor a list of some".to_owned()));
     }
-    let of = |d: &&Descriptor| d.platform.as_ref().is_none_or(|p| p.serves(platform));
+    let of = |d: &&Descriptor| d.platform.as_ref().is_none_or(|p| p == platform);
     manifests.iter().find(of).cloned().map(Leads::To).ok_or_else(|| {
         let there: Vec<String> =
             manifests.iter().filter_map(|d| Some(d.platform.as_ref()?.to_string())).collect();

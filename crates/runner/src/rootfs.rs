@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::beneath;
 use crate::oci::{self, Digest, Image, ImageConfig, Layout};
+use crate::worker::remove_dir;
 use layer::{Budget, Layer};
 
 /// All that an image may unpack to: twice the largest images in common use (toolkits for machine learning).
@@ -82,7 +83,7 @@ impl Cache {
         }
         let draft = self.directory.join(format!("{DRAFT}{name}"));
         let failed = |source| Error::Directory { path: draft.clone(), source };
-        remove(&draft).and_then(|()| fs::create_dir(&draft)).map_err(failed)?;
+        remove_dir(&draft).and_then(|()| fs::create_dir(&draft)).map_err(failed)?;
         let made = unpack(layout, image, config, &draft).and_then(|()| {
             // On disk before it has its name: after a power cut, what has the name is whole.
             let open = fs::File::open(&draft).map_err(failed)?;
@@ -91,7 +92,7 @@ impl Cache {
         });
         if made.is_err() {
             // What is left is removed at the next start.
-            let _ = remove(&draft);
+            let _ = remove_dir(&draft);
         }
         made.map(|()| path)
     }
@@ -147,13 +148,6 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "DeployItem", "dep
 pub const MAX_LAST_ERRORS: usize = 5;
 
 /// One thing that a deployer deploys. Made by the Execution's controller.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "landscaper.gardener.cloud",
@@ -53,10 +54,8 @@ pub struct DeployItemSpec {
     #[schemars(length(min = 1, max = 253))]
     pub type_: String,
     /// The Target it is deployed to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<NamedRef>,
     /// The context it runs in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub context: Option<String>,
     /// What the deployer is told.
@@ -64,13 +63,11 @@ pub struct DeployItemSpec {
     #[schemars(schema_with = "schema::any_object")]
     pub config: Map<String, Value>,
     /// How long it may take; `none` is without limit, 10m when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
     /// Whether a job passes it by when nothing changed since the last one that succeeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub update_on_change_only: bool,
     /// How often it is tried again within a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub retries: Option<i32>,
 }

@@ -25,7 +25,7 @@ pub const MAX_CHANGED_FILES: usize = 200;
 
 /// One ref of a repository, or one commit of its default branch. Made by the Repository's controller.
 #[skip_serializing_none]
-#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "terrakojo.io",
     version = "v1alpha1",

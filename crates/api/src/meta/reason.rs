@@ -30,25 +30,20 @@ reasons! {
     Completed = "Completed",
     Failed = "Failed",
     Cancelled = "Cancelled",
-    Skipped = "Skipped",
     Progressing = "Progressing",
     Deleting = "Deleting",
 
     // Any kind.
     Valid = "Valid",
     Invalid = "Invalid",
-    Ready = "Ready",
     NotReady = "NotReady",
     Synced = "Synced",
     Suspended = "Suspended",
-    Found = "Found",
     NotFound = "NotFound",
     Forbidden = "Forbidden",
     QuotaExceeded = "QuotaExceeded",
     Timeout = "Timeout",
     Unknown = "Unknown",
-    ReconcileError = "ReconcileError",
-    ReconcilePanicked = "ReconcilePanicked",
     PhaseTransition = "PhaseTransition",
     OwnershipMismatch = "OwnershipMismatch",
     CleanupIncomplete = "CleanupIncomplete",
@@ -59,7 +54,6 @@ reasons! {
 
     // Gates, locks and freezes.
     TargetLocked = "TargetLocked",
-    TargetFree = "TargetFree",
     TargetInvalid = "TargetInvalid",
     LockAcquired = "LockAcquired",
     LockReleased = "LockReleased",
@@ -91,10 +85,6 @@ reasons! {
     BadRef = "BadRef",
     CommandTaken = "CommandTaken",
     CommandIgnored = "CommandIgnored",
-    SyncRequested = "SyncRequested",
-    BranchCreated = "BranchCreated",
-    BranchUpdated = "BranchUpdated",
-    BranchPruned = "BranchPruned",
     BranchDeleted = "BranchDeleted",
 
     // Branch.
@@ -149,7 +139,6 @@ reasons! {
     WaitingForEarlierCommit = "WaitingForEarlierCommit",
     Queued = "Queued",
     Superseded = "Superseded",
-    CheckRunCreated = "CheckRunCreated",
     CheckRunCreateFailed = "CheckRunCreateFailed",
     CheckRunUpdateFailed = "CheckRunUpdateFailed",
     CheckRunCancelled = "CheckRunCancelled",
@@ -162,17 +151,13 @@ reasons! {
     ValidationFailed = "ValidationFailed",
     DeployItemMissing = "DeployItemMissing",
     DeployItemFailed = "DeployItemFailed",
-    DeployItemTriggered = "DeployItemTriggered",
-    DeployItemCreated = "DeployItemCreated",
     OrphanDeleteFailed = "OrphanDeleteFailed",
     Stuck = "Stuck",
     ExportTooLarge = "ExportTooLarge",
     ExportMissing = "ExportMissing",
-    ExportsCollected = "ExportsCollected",
     Interrupted = "Interrupted",
     PickupTimeout = "PickupTimeout",
     ProgressingTimeout = "ProgressingTimeout",
-    NoDeployer = "NoDeployer",
     TargetMissing = "TargetMissing",
     UpToDate = "UpToDate",
     PickedUp = "PickedUp",
@@ -186,7 +171,6 @@ reasons! {
     TemplateError = "TemplateError",
     SiblingImports = "SiblingImports",
     SubinstallationFailed = "SubinstallationFailed",
-    ExecutionPending = "ExecutionPending",
     /// A manifest has keys that nobody reads.
     KeysIgnored = "KeysIgnored",
 
@@ -278,14 +262,12 @@ reasons! {
     RollbackStarted = "RollbackStarted",
     RollbackFailed = "RollbackFailed",
     DuplicateAlert = "DuplicateAlert",
-    NoPlaybook = "NoPlaybook",
     /// Only what would be done was asked for.
     DryRun = "DryRun",
     /// A workflow has no undo, so a finished step stays done.
     NothingToRollBack = "NothingToRollBack",
 
     // Runner.
-    ImageIgnored = "ImageIgnored",
 }
 
 impl fmt::Display for Reason {

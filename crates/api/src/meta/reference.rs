@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use super::Kind;
+
 /// A pointer to an object. What is left out is plain from where it stands.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +26,18 @@ pub struct ObjectRef {
     /// Its UID: another object of that name is not meant.
     #[schemars(length(max = 64))]
     pub uid: Option<String>,
+}
+
+impl ObjectRef {
+    pub fn new(kind: &Kind, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            api_version: Some(kind.api_version()),
+            kind: Some(kind.kind.to_string()),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            uid: None,
+        }
+    }
 }
 
 /// A name, perhaps in another namespace.

@@ -481,72 +481,61 @@ fn decode(path: &str) -> Option<String> {
 
 struct Known {
     singular: &'static str,
-    plural: &'static str,
-    short: &'static str,
     group: &'static str,
     namespaced: bool,
 }
 
 /// The known kind that a lower-case word names, if the group agrees.
-fn known(word: &str, group: Option<&str>) -> Option<&'static Known> {
-    KNOWN.iter().find(|kind| {
-        (kind.singular == word || kind.plural == word || (kind.short == word && !word.is_empty()))
-            && group.is_none_or(|group| group == kind.group)
-    })
+fn known(word: &str, group: Option<&str>) -> Option<Known> {
+    let find = |kinds: &'static [[&'static str; 4]], namespaced| {
+        let [singular, .., group] = kinds.iter().find(|[singular, plural, short, of]| {
+            (*singular == word || *plural == word || (*short == word && !word.is_empty()))
+                && group.is_none_or(|group| group == *of)
+        })?;
+        Some(Known { singular, group, namespaced })
+    };
+    find(NAMESPACED, true).or_else(|| find(CLUSTER_SCOPED, false))
 }
 
-const fn namespaced(
-    singular: &'static str,
-    plural: &'static str,
-    short: &'static str,
-    group: &'static str,
-) -> Known {
-    Known { singular, plural, short, group, namespaced: true }
-}
+/// The kinds whose other spellings are understood, those of Kubernetes that remediations and manifests name: singular,
+/// plural, short name and group.
+const NAMESPACED: &[[&str; 4]] = &[
+    ["pod", "pods", "po", ""],
+    ["service", "services", "svc", ""],
+    ["configmap", "configmaps", "cm", ""],
+    ["secret", "secrets", "", ""],
+    ["serviceaccount", "serviceaccounts", "sa", ""],
+    ["persistentvolumeclaim", "persistentvolumeclaims", "pvc", ""],
+    ["endpoints", "endpoints", "ep", ""],
+    ["replicationcontroller", "replicationcontrollers", "rc", ""],
+    ["resourcequota", "resourcequotas", "quota", ""],
+    ["limitrange", "limitranges", "limits", ""],
+    ["deployment", "deployments", "deploy", "apps"],
+    ["statefulset", "statefulsets", "sts", "apps"],
+    ["daemonset", "daemonsets", "ds", "apps"],
+    ["replicaset", "replicasets", "rs", "apps"],
+    ["job", "jobs", "", "batch"],
+    ["cronjob", "cronjobs", "cj", "batch"],
+    ["horizontalpodautoscaler", "horizontalpodautoscalers", "hpa", "autoscaling"],
+    ["poddisruptionbudget", "poddisruptionbudgets", "pdb", "policy"],
+    ["ingress", "ingresses", "ing", "networking.k8s.io"],
+    ["networkpolicy", "networkpolicies", "netpol", "networking.k8s.io"],
+    ["lease", "leases", "", "coordination.k8s.io"],
+    ["role", "roles", "", "rbac.authorization.k8s.io"],
+    ["rolebinding", "rolebindings", "", "rbac.authorization.k8s.io"],
+];
 
-const fn cluster(
-    singular: &'static str,
-    plural: &'static str,
-    short: &'static str,
-    group: &'static str,
-) -> Known {
-    Known { singular, plural, short, group, namespaced: false }
-}
-
-/// The kinds whose other spellings are understood: those of Kubernetes that remediations and manifests name.
-const KNOWN: &[Known] = &[
-    namespaced("pod", "pods", "po", ""),
-    namespaced("service", "services", "svc", ""),
-    namespaced("configmap", "configmaps", "cm", ""),
-    namespaced("secret", "secrets", "", ""),
-    namespaced("serviceaccount", "serviceaccounts", "sa", ""),
-    namespaced("persistentvolumeclaim", "persistentvolumeclaims", "pvc", ""),
-    namespaced("endpoints", "endpoints", "ep", ""),
-    namespaced("replicationcontroller", "replicationcontrollers", "rc", ""),
-    namespaced("resourcequota", "resourcequotas", "quota", ""),
-    namespaced("limitrange", "limitranges", "limits", ""),
-    namespaced("deployment", "deployments", "deploy", "apps"),
-    namespaced("statefulset", "statefulsets", "sts", "apps"),
-    namespaced("daemonset", "daemonsets", "ds", "apps"),
-    namespaced("replicaset", "replicasets", "rs", "apps"),
-    namespaced("job", "jobs", "", "batch"),
-    namespaced("cronjob", "cronjobs", "cj", "batch"),
-    namespaced("horizontalpodautoscaler", "horizontalpodautoscalers", "hpa", "autoscaling"),
-    namespaced("poddisruptionbudget", "poddisruptionbudgets", "pdb", "policy"),
-    namespaced("ingress", "ingresses", "ing", "networking.k8s.io"),
-    namespaced("networkpolicy", "networkpolicies", "netpol", "networking.k8s.io"),
-    namespaced("lease", "leases", "", "coordination.k8s.io"),
-    namespaced("role", "roles", "", "rbac.authorization.k8s.io"),
-    namespaced("rolebinding", "rolebindings", "", "rbac.authorization.k8s.io"),
-    cluster("node", "nodes", "no", ""),
-    cluster("namespace", "namespaces", "ns", ""),
-    cluster("persistentvolume", "persistentvolumes", "pv", ""),
-    cluster("clusterrole", "clusterroles", "", "rbac.authorization.k8s.io"),
-    cluster("clusterrolebinding", "clusterrolebindings", "", "rbac.authorization.k8s.io"),
-    cluster("storageclass", "storageclasses", "sc", "storage.k8s.io"),
-    cluster("priorityclass", "priorityclasses", "pc", "scheduling.k8s.io"),
-    cluster("ingressclass", "ingressclasses", "", "networking.k8s.io"),
-    cluster("customresourcedefinition", "customresourcedefinitions", "crd", "apiextensions.k8s.io"),
+/// Those of them that belong to no namespace.
+const CLUSTER_SCOPED: &[[&str; 4]] = &[
+    ["node", "nodes", "no", ""],
+    ["namespace", "namespaces", "ns", ""],
+    ["persistentvolume", "persistentvolumes", "pv", ""],
+    ["clusterrole", "clusterroles", "", "rbac.authorization.k8s.io"],
+    ["clusterrolebinding", "clusterrolebindings", "", "rbac.authorization.k8s.io"],
+    ["storageclass", "storageclasses", "sc", "storage.k8s.io"],
+    ["priorityclass", "priorityclasses", "pc", "scheduling.k8s.io"],
+    ["ingressclass", "ingressclasses", "", "networking.k8s.io"],
+    ["customresourcedefinition", "customresourcedefinitions", "crd", "apiextensions.k8s.io"],
 ];
 
 #[cfg(test)]

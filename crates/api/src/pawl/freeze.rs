@@ -11,6 +11,7 @@ use crate::meta::{Condition, Duration, Kind, condition, schema};
 pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Freeze", "freezes", false);
 
 /// A time in which units wait.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "pawl.dev",
@@ -36,13 +37,10 @@ pub const KIND: Kind = Kind::of(super::GROUP, super::VERSION, "Freeze", "freezes
 ]))]
 pub struct FreezeSpec {
     /// Times that come again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// When it begins; it has begun when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Time>,
     /// When it ends; never when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// The doors it closes; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -267,6 +267,7 @@ pub struct Resources {
     pub memory: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -287,11 +288,9 @@ pub struct UpdateHpa {
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
     /// The fewest replicas it may choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub min_replicas: Option<i32>,
     /// The most replicas it may choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_replicas: Option<i32>,
 }

@@ -37,6 +37,7 @@ pub const MAX_POD_LOG_BYTES: usize = 16 * 1024;
 pub const MAX_DIFF_BYTES: usize = 16 * 1024;
 
 /// One policy-gated action on one target.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kubernetesexecution.kubernaut.ai",
@@ -66,22 +67,18 @@ pub const MAX_DIFF_BYTES: usize = 16 * 1024;
 ]))]
 pub struct KubernetesExecutionSpec {
     /// The request this is a step of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_request_ref: Option<ObjectRef>,
     /// What is to be done.
     pub action: Action,
     /// With what: exactly the member of the action, which names the target.
     pub parameters: ActionParameters,
     /// The target's namespace once more; must agree with the parameters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub target_namespace: Option<String>,
     /// The target's name once more; must agree with the parameters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub resource_name: Option<String>,
     /// The user who asks; must be the one who creates the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub requested_by: Option<String>,
     /// How often a failed attempt is repeated, where the action may be.
@@ -89,7 +86,6 @@ pub struct KubernetesExecutionSpec {
     #[schemars(range(min = 0, max = 5))]
     pub max_retries: i32,
     /// How long one attempt may take; the action's own when unset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// How long to wait for a target that somebody else holds.
     #[serde(default = "default_lock_timeout")]
@@ -106,7 +102,6 @@ pub struct KubernetesExecutionSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
     /// How long after its end it counts as completed and its rollback is given up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
     /// An approval without a name; refused where policy asks who approves. The only field that may change.
     #[serde(default, skip_serializing_if = "is_false")]

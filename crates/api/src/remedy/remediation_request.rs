@@ -160,6 +160,7 @@ pub struct Plan {
 }
 
 /// One step: a workflow or an action.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -170,10 +171,8 @@ pub struct Step {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// A WorkflowExecution to make.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<WorkflowStep>,
     /// A KubernetesExecution to make.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionStep>,
     /// The steps that must have succeeded before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -38,6 +38,7 @@ pub const SUCCEEDED: &str = "Succeeded";
 pub const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 
 /// One run of a packaged remediation on one target.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "workflowexecution.kubernaut.ai",
@@ -63,7 +64,6 @@ pub const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 ]))]
 pub struct WorkflowExecutionSpec {
     /// The request this is a step of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_request_ref: Option<ObjectRef>,
     /// What is run.
     pub workflow_ref: WorkflowRef,
@@ -84,11 +84,9 @@ pub struct WorkflowExecutionSpec {
     #[serde(default = "default_cooldown")]
     pub cooldown: Duration,
     /// Why this workflow was chosen, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub rationale: Option<String>,
     /// How sure the chooser was, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub confidence: Option<f64>,
 }

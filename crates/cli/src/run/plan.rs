@@ -45,12 +45,7 @@ impl Plan {
             repository: repository.clone(),
             name: self.checkout.reference().to_owned(),
             sha: head.clone(),
-            pr_number: None,
-            head_repository: None,
-            base_sha: None,
-            draft: false,
-            author: None,
-            sequence: None,
+            ..BranchSpec::default()
         }
     }
 

@@ -121,7 +121,7 @@ impl Schedule {
                 .find(|other| other.template == template && other.path == run.path)
                 .map(Run::phase)
         };
-        match matching::dependencies(&run.depends_on, of_the_same_path) {
+        match matching::dependencies(run.depends_on.iter().map(String::as_str), of_the_same_path) {
             Dependencies::Met if self.running().count() < self.at_once => Some(State::Running { since: now }),
             Dependencies::Met | Dependencies::Waiting(_) => None,
             Dependencies::Failed(other) => {

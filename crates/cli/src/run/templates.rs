@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use pawl_api::git::WorkflowTemplateSpec;
 use pawl_api::git::workflow_template::{self, DEFAULT_MOUNT_PATH};
+use pawl_api::k8s::{CONFIG_MAP, SECRET};
 use pawl_api::meta::Kind;
 use serde_json::{Map, Value, json};
 
@@ -18,8 +19,6 @@ const DIRECTORIES: [&str; 2] = [".terrakojo", ".pawl"];
 /// Where everything is.
 pub(super) const NAMESPACE: &str = "default";
 
-const CONFIG_MAP: Kind = Kind::of("", "v1", "ConfigMap", "configmaps", true);
-const SECRET: Kind = Kind::of("", "v1", "Secret", "secrets", true);
 const KINDS: [Kind; 3] = [workflow_template::KIND, CONFIG_MAP, SECRET];
 
 /// Where the checkout is seen by a container whose template uses the usual place itself.

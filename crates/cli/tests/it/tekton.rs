@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use pawl_integrations::registry::fake::{self, Fake};
-use pawl_runner::oci::build::{Builder, LAYER_TYPE};
+use pawl_runner::oci::testing::{Builder, LAYER_TYPE};
 use serde_json::{Value, json};
 
 use crate::PAWL;

@@ -4,7 +4,9 @@
 //! the same scheme, host and port, below the same prefix.
 
 use http::Uri;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{PathAndQuery, Scheme};
+
+use crate::transport::Origin;
 
 /// GitHub's own.
 const PUBLIC: &str = "https://api.github.com";
@@ -12,8 +14,7 @@ const PUBLIC: &str = "https://api.github.com";
 /// `https://api.github.com`, or an Enterprise server's `https://host/api/v3`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    scheme: Scheme,
-    authority: Authority,
+    origin: Origin,
     /// Before every path, as `/api/v3`; never ends in `/`.
     prefix: String,
 }
@@ -48,41 +49,27 @@ impl Address {
         if path.query().is_some() {
             return Err(bad("must not hold a query"));
         }
-        Ok(Self { scheme, authority, prefix: path.path().trim_end_matches('/').to_owned() })
+        let origin = Origin { scheme, authority };
+        Ok(Self { origin, prefix: path.path().trim_end_matches('/').to_owned() })
     }
 
     pub fn host(&self) -> &str {
-        self.authority.host()
+        self.origin.authority.host()
     }
 
     /// The whole address of a path below the prefix.
     pub(crate) fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
-        Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(format!("{}{path_and_query}", self.prefix))
-            .build()
+        self.origin.uri(&format!("{}{path_and_query}", self.prefix))
     }
 
     /// What a link leads to, as a path below the prefix, if it leads here at all.
     pub(crate) fn own_path(&self, link: &str) -> Option<String> {
         let uri: Uri = link.parse().ok()?;
-        let same_place = match (uri.scheme(), uri.authority()) {
-            (None, None) => true,
-            (Some(scheme), Some(authority)) => *scheme == self.scheme && self.is_at(authority),
-            (Some(_), None) | (None, Some(_)) => false,
-        };
+        let is_path = uri.scheme().is_none() && uri.authority().is_none();
+        let same_place = is_path || self.origin.is_of(&uri);
         let path = uri.path_and_query()?.as_str();
         let below = path.strip_prefix(&self.prefix)?;
         (same_place && below.starts_with('/') && !below.starts_with("//")).then(|| below.to_owned())
-    }
-
-    fn is_at(&self, other: &Authority) -> bool {
-        let usual = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
-        let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
-        !other.as_str().contains('@')
-            && self.authority.host().eq_ignore_ascii_case(other.host())
-            && port(&self.authority) == port(other)
     }
 }
 

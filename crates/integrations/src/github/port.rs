@@ -242,10 +242,7 @@ impl Secrets for Wire {
             ))
             .body(Vec::new())
             .map_err(|error| Failure::unanswered(&attempt, error))?;
-            let reply = self.send(request).await.map_err(|lost| Failure::unanswered(&attempt, lost))?;
-            if reply.code != 200 {
-                return Err(Failure::answered(attempt, reply.code, reply.retry_after, &reply.body));
-            }
+            let reply = self.ask(request, &attempt).await?;
             secret(&reply.body).map_err(|problem| Failure::unanswered(attempt, problem))
         })
     }

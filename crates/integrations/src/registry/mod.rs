@@ -23,7 +23,7 @@ use tower::ServiceExt;
 
 pub use auth::{Credentials, NoCredentials};
 
-use crate::transport::{Broken, Limits, Transport};
+use crate::transport::{Broken, Limits, Origin, Transport};
 use auth::{Challenge, Login};
 
 /// One exchange: what is fetched here has a few megabytes at most, which a slow line brings in this time.
@@ -168,7 +168,7 @@ impl Repository {
             }
             (None, _, _) => return Err(astray("what it names is no address")),
         };
-        self.origin.may_lead_to(&to).map_err(astray)?;
+        may_lead_to(&self.origin, &to).map_err(astray)?;
         Ok(to)
     }
 
@@ -185,7 +185,8 @@ impl Repository {
             Some(Challenge::Bearer { realm, service }) => {
                 let uri = auth::token_address(&realm, service.as_deref(), &self.name)
                     .ok_or_else(|| refused("its challenge names no address for tokens"))?;
-                self.origin.may_lead_to(&uri).map_err(|why| Error::Astray { what: what.to_owned(), why })?;
+                may_lead_to(&self.origin, &uri)
+                    .map_err(|why| Error::Astray { what: what.to_owned(), why })?;
                 let login = self.login.as_ref().map(Login::basic);
                 let answer = self.exchange(what, &uri, login.as_ref(), MAX_TOKEN_BYTES).await?;
                 judged(what, &answer)?;
@@ -221,46 +222,19 @@ impl Repository {
     }
 }
 
-/// Where something is served: two addresses of one origin may know each other's secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Origin {
-    scheme: Scheme,
-    authority: Authority,
-}
-
-impl Origin {
-    fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
-        Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path_and_query)
-            .build()
+/// A registry on this machine may send us on within it. Whoever is elsewhere may not: neither to where everybody
+/// can listen, nor to what listens here for us alone.
+fn may_lead_to(origin: &Origin, uri: &Uri) -> Result<(), &'static str> {
+    let authority = uri.authority().ok_or("what it names is no address")?;
+    if authority.as_str().contains('@') {
+        return Err("an address with a user in it");
     }
-
-    fn is_of(&self, uri: &Uri) -> bool {
-        let usual = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
-        let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
-        uri.scheme() == Some(&self.scheme)
-            && uri.authority().is_some_and(|other| {
-                self.authority.host().eq_ignore_ascii_case(other.host())
-                    && port(&self.authority) == port(other)
-            })
-    }
-
-    /// A registry on this machine may send us on within it. Whoever is elsewhere may not: neither to where everybody
-    /// can listen, nor to what listens here for us alone.
-    fn may_lead_to(&self, uri: &Uri) -> Result<(), &'static str> {
-        let authority = uri.authority().ok_or("what it names is no address")?;
-        if authority.as_str().contains('@') {
-            return Err("an address with a user in it");
-        }
-        let (from_here, to_here) = (is_loopback(self.authority.host()), is_loopback(authority.host()));
-        match (uri.scheme_str(), to_here) {
-            (Some("https"), false) => Ok(()),
-            (Some("http" | "https"), true) if from_here => Ok(()),
-            (Some("http" | "https"), true) => Err("an address of this machine"),
-            (_, _) => Err("not over TLS"),
-        }
+    let (from_here, to_here) = (is_loopback(origin.authority.host()), is_loopback(authority.host()));
+    match (uri.scheme_str(), to_here) {
+        (Some("https"), false) => Ok(()),
+        (Some("http" | "https"), true) if from_here => Ok(()),
+        (Some("http" | "https"), true) => Err("an address of this machine"),
+        (_, _) => Err("not over TLS"),
     }
 }
 

@@ -11,20 +11,17 @@
 //! Each is once per job, `….phase` once per job and phase.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::deploy::{
-    DeployItemPhase, DeployItemStatus, ExecutionPhase, ExecutionStatus, InstallationPhase,
-    InstallationStatus, LastError, TransitionTimes,
-};
-use pawl_api::meta::phase::Phase as _;
+use pawl_api::deploy::{DeployItemStatus, ExecutionStatus, InstallationStatus, LastError, TransitionTimes};
 
 use super::unit::Teller;
 use super::{Entry, Outcome};
+use crate::deploy::report::{JobPhase, Meaning};
 
 /// What the three kinds have in common.
-struct Job<'a> {
+struct Job<'a, P> {
     id: Option<&'a str>,
     finished: Option<&'a str>,
-    phase: Option<(&'static str, Station)>,
+    phase: Option<P>,
     times: Times<'a>,
     error: Option<&'a LastError>,
     generation: Option<i64>,
@@ -39,11 +36,11 @@ struct Times<'a> {
 
 /// The job of a status: the three kinds call these fields the same.
 macro_rules! job {
-    ($status:ident, $station:ident, $times:ident) => {
+    ($status:ident, $times:ident) => {
         Job {
             id: $status.job_id.as_deref(),
             finished: $status.job_id_finished.as_deref(),
-            phase: $status.phase.map(|phase| (phase.as_str(), $station(phase))),
+            phase: $status.phase,
             times: $times,
             error: $status.last_error.as_ref(),
             generation: $status.observed_generation,
@@ -51,67 +48,26 @@ macro_rules! job {
     };
 }
 
-/// Where a job is, whatever the kind calls it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Station {
-    First { deletes: bool },
-    Between { deletes: bool },
-    Succeeded,
-    Failed { deletes: bool },
-}
-
 pub(crate) fn installation(tell: &Teller<'_>, status: Option<&InstallationStatus>) -> Vec<Entry> {
-    use InstallationPhase as Phase;
     let Some(status) = status else { return Vec::new() };
-    let station = |phase| match phase {
-        Phase::Init => Station::First { deletes: false },
-        Phase::CleanupOrphaned | Phase::ObjectsCreated | Phase::Progressing | Phase::Completing => {
-            Station::Between { deletes: false }
-        }
-        Phase::Succeeded => Station::Succeeded,
-        Phase::Failed => Station::Failed { deletes: false },
-        Phase::InitDelete => Station::First { deletes: true },
-        Phase::TriggerDelete | Phase::Deleting => Station::Between { deletes: true },
-        Phase::DeleteFailed => Station::Failed { deletes: true },
-    };
     let times = Times::of(status.transition_times.as_ref(), status.phase_transition_time.as_ref());
-    job!(status, station, times).entries(tell)
+    job!(status, times).entries(tell)
 }
 
 pub(crate) fn execution(tell: &Teller<'_>, status: Option<&ExecutionStatus>) -> Vec<Entry> {
-    use ExecutionPhase as Phase;
     let Some(status) = status else { return Vec::new() };
-    let station = |phase| match phase {
-        Phase::Init => Station::First { deletes: false },
-        Phase::Progressing | Phase::Completing => Station::Between { deletes: false },
-        Phase::Succeeded => Station::Succeeded,
-        Phase::Failed => Station::Failed { deletes: false },
-        Phase::InitDelete => Station::First { deletes: true },
-        Phase::Deleting => Station::Between { deletes: true },
-        Phase::DeleteFailed => Station::Failed { deletes: true },
-    };
     let times = Times::of(status.transition_times.as_ref(), status.phase_transition_time.as_ref());
-    job!(status, station, times).entries(tell)
+    job!(status, times).entries(tell)
 }
 
 pub(crate) fn deploy_item(tell: &Teller<'_>, status: Option<&DeployItemStatus>) -> Vec<Entry> {
-    use DeployItemPhase as Phase;
     let Some(status) = status else { return Vec::new() };
-    let station = |phase| match phase {
-        Phase::Init => Station::First { deletes: false },
-        Phase::Progressing => Station::Between { deletes: false },
-        Phase::Succeeded => Station::Succeeded,
-        Phase::Failed => Station::Failed { deletes: false },
-        Phase::InitDelete => Station::First { deletes: true },
-        Phase::Deleting => Station::Between { deletes: true },
-        Phase::DeleteFailed => Station::Failed { deletes: true },
-    };
     let times = Times {
         began: status.job_id_generation_time.as_ref(),
         moved: status.last_reconcile_time.as_ref(),
         ended: None,
     };
-    job!(status, station, times).entries(tell)
+    job!(status, times).entries(tell)
 }
 
 impl<'a> Times<'a> {
@@ -121,33 +77,21 @@ impl<'a> Times<'a> {
     }
 }
 
-impl Job<'_> {
+impl<P: JobPhase> Job<'_, P> {
     fn entries(&self, tell: &Teller<'_>) -> Vec<Entry> {
-        let (Some(id), Some((phase, station))) = (self.id, self.phase) else { return Vec::new() };
+        let (Some(id), Some(phase)) = (self.id, self.phase) else { return Vec::new() };
         let of_the_job = |entry: Entry| entry.with("jobID", id).with("generation", self.generation);
-        let is_finished = self.finished == Some(id);
         // Until the new job's first phase is written, the phase is the last job's.
-        if !is_finished && matches!(station, Station::Succeeded | Station::Failed { .. }) {
+        if self.finished != Some(id) && phase.is_terminal() {
             return Vec::new();
         }
-        let deletes = match station {
-            Station::First { deletes } | Station::Between { deletes } | Station::Failed { deletes } => {
-                deletes
-            }
-            Station::Succeeded => false,
-        };
+        let deletes = phase.meaning().removes();
         let started = if deletes { "deletion.started" } else { "started" };
-        let mut entries =
-            vec![of_the_job(tell.entry(started, id, self.times.began).outcome(Outcome::Pending))];
-        match station {
-            Station::First { .. } => {}
-            Station::Between { .. } => {
-                let entry =
-                    tell.entry("phase", &format!("{id}/{phase}"), self.times.moved).outcome(Outcome::Pending);
-                entries.push(of_the_job(entry).with("phase", phase));
-            }
-            Station::Succeeded => entries.push(of_the_job(tell.entry("completed", id, self.times.ended))),
-            Station::Failed { deletes } => {
+        let started = tell.entry(started, id, self.times.began).outcome(Outcome::Pending);
+        let mut entries = vec![of_the_job(started)];
+        match phase.meaning() {
+            Meaning::Succeeded => entries.push(of_the_job(tell.entry("completed", id, self.times.ended))),
+            Meaning::Failed | Meaning::DeleteFailed => {
                 let event = if deletes { "deletion.failed" } else { "failed" };
                 let entry = of_the_job(tell.entry(event, id, self.times.ended).outcome(Outcome::Failure));
                 entries.push(match self.error {
@@ -157,6 +101,13 @@ impl Job<'_> {
                         .with("reason", error.reason.as_str())
                         .with("message", error.message.as_str()),
                 });
+            }
+            Meaning::Builds | Meaning::BuildsAndWaits | Meaning::Removes | Meaning::RemovesAndWaits => {
+                if phase != P::INIT && phase != P::INIT_DELETE {
+                    let occasion = format!("{id}/{}", phase.as_str());
+                    let entry = tell.entry("phase", &occasion, self.times.moved).outcome(Outcome::Pending);
+                    entries.push(of_the_job(entry).with("phase", phase.as_str()));
+                }
             }
         }
         entries

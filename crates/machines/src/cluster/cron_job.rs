@@ -17,9 +17,9 @@ use pawl_api::k8s::{CRON_JOB, JOB};
 use serde_json::{Value, json};
 
 use crate::deploy::cron::Schedule;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::Object;
-use crate::plan::{Adopt, Note, Plan, Step};
+use crate::plan::{Note, Plan, Step};
 use crate::view::Context;
 
 /// The time a Job stands for.
@@ -58,13 +58,9 @@ impl Machine for CronJobs {
 
     fn description(&self) -> Description {
         Description {
-            name: "cronjob",
-            primary: Primary::One(CRON_JOB),
-            depth: Depth::Full,
             watches: vec![Watch::owned(JOB)],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::status(CRON_JOB), Write::main(JOB, &["create", "delete"])],
+            ..Description::new("cronjob", CRON_JOB)
         }
     }
 
@@ -76,8 +72,7 @@ impl Machine for CronJobs {
         if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let controls = |job: &Arc<Object>| job.controller().is_some_and(|one| one.uid == cx.object.uid());
-        let jobs = cx.view.owned(&JOB, cx.object.uid()).into_iter().filter(controls).filter_map(Made::of);
+        let jobs = cx.view.controlled(&JOB, cx.object).into_iter().filter_map(Made::of);
         let facts = Facts { cx, jobs: jobs.collect() };
         let spec = &cx.typed.spec;
         let mut status = facts.status();
@@ -211,7 +206,7 @@ impl Facts<'_> {
     fn due(&self, spec: &CronJobSpec, schedule: &Schedule) -> Option<Timestamp> {
         let now = self.cx.now;
         let used = self.before().last_schedule_time.map(|time| time.0);
-        let created = self.cx.object.meta().creation_timestamp.as_ref().map(|time| time.0);
+        let created = self.cx.object.created_at();
         let mut since = used.or(created)?;
         if let Some(seconds) = spec.starting_deadline_seconds {
             let patience = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -247,12 +242,7 @@ impl Facts<'_> {
         }
         status.last_schedule_time = Some(Time(due));
         let note = Note::normal("SuccessfulCreate", format!("Created job {name}"));
-        plan.then(Step::Create {
-            kind: JOB,
-            manifest: self.manifest(&name, due),
-            adopt: Adopt::ControlledBy(self.cx.object.uid().to_owned()),
-        })
-        .note(note)
+        plan.then(Step::create_child(self.cx.object, JOB, self.manifest(&name, due))).note(note)
     }
 
     fn manifest(&self, name: &str, due: Timestamp) -> Value {
@@ -265,10 +255,8 @@ impl Facts<'_> {
         json!({
             "metadata": {
                 "name": name,
-                "namespace": self.cx.object.namespace(),
                 "labels": part("/metadata/labels").unwrap_or_else(|| json!({})),
                 "annotations": annotations,
-                "ownerReferences": [self.cx.object.controller_reference()],
             },
             "spec": part("/spec").unwrap_or_default(),
         })
@@ -278,7 +266,7 @@ impl Facts<'_> {
 /// Jobs of one CronJob in the order of the times they stand for.
 fn scheduled_at(job: &Object) -> (Option<Timestamp>, String) {
     let noted = job.annotation(SCHEDULED).and_then(|text| text.parse().ok());
-    let created = job.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let created = job.created_at();
     (noted.or(created), job.name().to_owned())
 }
 

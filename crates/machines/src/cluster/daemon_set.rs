@@ -17,12 +17,14 @@ use pawl_api::k8s::{DAEMON_SET, NODE, POD};
 use pawl_api::meta::names;
 
 use super::deployment::sizes::{Round as Rounding, share};
-use super::job::{count, later, some};
-use super::replica::{self, MAX_AT_ONCE, REFUSED_RETRY, REVISION, Replica, fields};
+use super::job::{count, some};
+use super::owned_pod::{self, MAX_AT_ONCE, OwnedPod, REFUSED_RETRY, REVISION};
 use super::revision::{CONTROLLER_REVISION, Revisions, hash_of};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::json::object;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Note, Plan, Wake};
+use crate::plan::{Note, Plan, Step, Wake};
+use crate::time::later;
 use crate::view::{Context, View};
 
 #[cfg(test)]
@@ -45,7 +47,7 @@ const TOLERATED: [&str; 7] = [
 /// A DaemonSet with its Pods, its templates, and the nodes.
 struct Facts<'a> {
     cx: &'a Context<'a, DaemonSet>,
-    pods: Vec<Replica>,
+    pods: Vec<OwnedPod>,
     nodes: Vec<Arc<Object>>,
     revisions: Revisions,
 }
@@ -60,21 +62,17 @@ impl Machine for DaemonSets {
 
     fn description(&self) -> Description {
         Description {
-            name: "daemonset",
-            primary: Primary::One(DAEMON_SET),
-            depth: Depth::Full,
             watches: vec![
                 Watch::owned(POD),
                 Watch::owned(CONTROLLER_REVISION),
                 Watch::other(NODE, every_daemon_set),
             ],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::status(DAEMON_SET),
                 Write::main(POD, &["create", "delete"]),
                 Write::main(CONTROLLER_REVISION, &["create", "delete", "patch"]),
             ],
+            ..Description::new("daemonset", DAEMON_SET)
         }
     }
 
@@ -89,7 +87,7 @@ impl Machine for DaemonSets {
         }
         let facts = Facts {
             cx,
-            pods: Replica::all_of(cx.view, cx.object),
+            pods: OwnedPod::all_of(cx.view, cx.object),
             nodes: cx.view.list(&NODE, None),
             revisions: Revisions::of(cx),
         };
@@ -118,16 +116,16 @@ struct Round<'a> {
     spec: &'a DaemonSetSpec,
     revision: &'a str,
     /// The Pods on every node that the set is for.
-    homes: BTreeMap<&'a str, Vec<&'a Replica>>,
+    homes: BTreeMap<&'a str, Vec<&'a OwnedPod>>,
     /// Pods anywhere else.
-    strays: Vec<&'a Replica>,
+    strays: Vec<&'a OwnedPod>,
     plan: Plan<DaemonSetStatus>,
 }
 
 impl<'a> Round<'a> {
     fn new(facts: &'a Facts<'a>, spec: &'a DaemonSetSpec, revision: &'a str) -> Self {
         let meant = facts.nodes.iter().filter(|node| is_meant(node, spec.template.spec.as_ref()));
-        let mut homes: BTreeMap<&str, Vec<&Replica>> = meant.map(|node| (node.name(), vec![])).collect();
+        let mut homes: BTreeMap<&str, Vec<&OwnedPod>> = meant.map(|node| (node.name(), vec![])).collect();
         let mut strays = Vec::new();
         for pod in &facts.pods {
             match pod.node().and_then(|node| homes.get_mut(node)) {
@@ -141,34 +139,34 @@ impl<'a> Round<'a> {
     fn finish(mut self, before: DaemonSetStatus) -> Plan<DaemonSetStatus> {
         self.keep_one_each();
         self.update();
-        let used = self.facts.pods.iter().filter_map(Replica::revision);
+        let used = self.facts.pods.iter().filter_map(OwnedPod::revision);
         let name = |hash: &str| format!("{}-{hash}", self.facts.cx.object.name());
         let used: Vec<String> = used.map(name).collect();
         let in_use: BTreeSet<&str> = used.iter().map(String::as_str).chain([self.revision]).collect();
         self.plan.steps.extend(self.facts.revisions.forget(self.spec.revision_history_limit, &in_use));
         let pods = &self.facts.pods;
-        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.facts.cx.now) {
+        if let Some(at) = owned_pod::next_available(pods, self.spec.min_ready_seconds, self.facts.cx.now) {
             self.plan.wake = self.plan.wake.earliest(Wake::At(at));
         }
         let status = self.report(before);
         self.plan.status(status)
     }
 
-    fn is_updated(&self, pod: &Replica) -> bool {
+    fn is_updated(&self, pod: &OwnedPod) -> bool {
         pod.revision() == Some(hash_of(self.revision))
     }
 
-    fn is_available(&self, pod: &Replica) -> bool {
+    fn is_available(&self, pod: &OwnedPod) -> bool {
         pod.is_active() && pod.is_available(self.spec.min_ready_seconds, self.facts.cx.now)
     }
 
     /// A Pod where one is missing; none where none should be, or where one has ended.
     fn keep_one_each(&mut self) {
-        let mut doomed: Vec<&Replica> = self.strays.clone();
+        let mut doomed: Vec<&OwnedPod> = self.strays.clone();
         let mut vacant = Vec::new();
         for (node, pods) in &self.homes {
             doomed.extend(pods.iter().filter(|pod| pod.is_over()));
-            let mut active: Vec<&Replica> = pods.iter().copied().filter(|pod| pod.is_active()).collect();
+            let mut active: Vec<&OwnedPod> = pods.iter().copied().filter(|pod| pod.is_active()).collect();
             active.sort_by_key(|pod| (!self.is_updated(pod), pod.name().to_owned()));
             doomed.extend(active.iter().skip(1));
             if pods.is_empty() {
@@ -217,7 +215,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn delete(&mut self, pod: &Replica) {
+    fn delete(&mut self, pod: &OwnedPod) {
         let step = pod.delete();
         if self.plan.steps.contains(&step) {
             return;
@@ -239,17 +237,17 @@ impl<'a> Round<'a> {
         let hash = hash_of(self.revision);
         let name = names::child(me.name(), &[me.uid(), node, hash], NAME_HEX, names::MAX_LABEL);
         let template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
-        let mut manifest = replica::manifest(me, &template, &name);
-        fields(fields(&mut manifest, "metadata"), "labels")[REVISION] = hash.into();
-        fields(&mut manifest, "spec")["nodeName"] = node.into();
-        self.plan.steps.push(replica::create(me, manifest));
+        let mut manifest = owned_pod::manifest(&template, &name);
+        object(object(&mut manifest, "metadata"), "labels")[REVISION] = hash.into();
+        object(&mut manifest, "spec")["nodeName"] = node.into();
+        self.plan.steps.push(Step::create_child(me, POD, manifest));
         let note = Note::normal("SuccessfulCreate", format!("Created pod: {name}"));
         self.plan.notes.push(note.once(me.generation().to_string()));
         true
     }
 
     fn report(&self, before: DaemonSetStatus) -> DaemonSetStatus {
-        let nodes = |holds: &dyn Fn(&Replica) -> bool| {
+        let nodes = |holds: &dyn Fn(&OwnedPod) -> bool| {
             count(self.homes.values().filter(|pods| pods.iter().any(|pod| holds(pod))).count())
         };
         let desired = count(self.homes.len());

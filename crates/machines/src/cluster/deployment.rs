@@ -17,11 +17,13 @@ use pawl_api::k8s::{DEPLOYMENT, POD, REPLICA_SET};
 use pawl_api::meta::names;
 use serde_json::{Value, json};
 
-use super::replica::{Replica, fields};
+use super::owned_pod::{OwnedPod, REFUSED_RETRY};
 use crate::failure::Failure;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::json::object;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Note, Plan, Step};
+use crate::plan::{Note, Plan, Step, Wake};
+use crate::time::later;
 use crate::view::{Context, View};
 
 pub(super) mod sizes;
@@ -68,17 +70,13 @@ impl Machine for Deployments {
 
     fn description(&self) -> Description {
         Description {
-            name: "deployment",
-            primary: Primary::One(DEPLOYMENT),
-            depth: Depth::Full,
             watches: vec![Watch::owned(REPLICA_SET), Watch::other(POD, deployment_of)],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::main(DEPLOYMENT, &["patch"]),
                 Write::status(DEPLOYMENT),
                 Write::main(REPLICA_SET, &["create", "patch", "delete"]),
             ],
+            ..Description::new("deployment", DEPLOYMENT)
         }
     }
 
@@ -100,12 +98,11 @@ impl Machine for Deployments {
 fn sets(cx: &Context<'_, Deployment>) -> Vec<Set> {
     let set_of = |object: Arc<Object>| {
         let set = object.parse::<ReplicaSet>().ok()?;
-        let pods = Replica::all_of(cx.view, &object).iter().filter(|pod| !pod.is_over()).count();
+        let pods = OwnedPod::all_of(cx.view, &object).iter().filter(|pod| !pod.is_over()).count();
         Some(Set { object, set, pods })
     };
-    let ours = |set: &Arc<Object>| set.controller().is_some_and(|owner| owner.uid == cx.object.uid());
-    let owned = cx.view.owned(&REPLICA_SET, cx.object.uid()).into_iter();
-    let mut sets: Vec<Set> = owned.filter(ours).filter_map(set_of).collect();
+    let controlled = cx.view.controlled(&REPLICA_SET, cx.object).into_iter();
+    let mut sets: Vec<Set> = controlled.filter_map(set_of).collect();
     sets.sort_by_key(|set| (set.object.meta().creation_timestamp.clone(), set.name().to_owned()));
     sets
 }
@@ -355,32 +352,29 @@ impl<'a> Round<'a> {
         if let Some(refused) = self.refused.filter(|_| !self.collides()) {
             let message = format!("Failed to create new replica set: {}", refused.message);
             self.plan.notes.push(Note::warning("ReplicaSetCreateError", message));
-            self.plan.wake =
-                crate::plan::Wake::At(super::job::later(self.cx.now, super::replica::REFUSED_RETRY));
+            self.plan.wake = Wake::At(later(self.cx.now, REFUSED_RETRY));
             return;
         }
         let me = self.cx.object;
         let hash = hash(&self.spec.template, self.collisions());
         let name = set_name(me.name(), &hash);
         let mut template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
-        fields(fields(&mut template, "metadata"), "labels")[TEMPLATE_HASH] = hash.as_str().into();
+        object(object(&mut template, "metadata"), "labels")[TEMPLATE_HASH] = hash.as_str().into();
         let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
         let mut selector = me.raw().pointer("/spec/selector").cloned().unwrap_or_default();
-        fields(&mut selector, "matchLabels")[TEMPLATE_HASH] = hash.as_str().into();
+        object(&mut selector, "matchLabels")[TEMPLATE_HASH] = hash.as_str().into();
         let max = self.replicas.saturating_add(self.limits.surge);
         let mut annotations = self.inherited();
         annotations.insert(REVISION.to_owned(), self.next_revision().to_string());
         annotations.insert(DESIRED.to_owned(), self.replicas.to_string());
         annotations.insert(MAX.to_owned(), max.to_string());
         let spec = json!({"replicas": size, "selector": selector, "template": template});
-        let metadata = json!({"name": name, "namespace": me.namespace(), "labels": labels,
-            "annotations": annotations, "ownerReferences": [me.controller_reference()]});
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
         let mut manifest = json!({"metadata": metadata, "spec": spec});
         if let Some(seconds) = self.spec.min_ready_seconds.filter(|seconds| *seconds != 0) {
-            fields(&mut manifest, "spec")["minReadySeconds"] = seconds.into();
+            object(&mut manifest, "spec")["minReadySeconds"] = seconds.into();
         }
-        let adopt = Adopt::ControlledBy(me.uid().to_owned());
-        self.plan.steps.push(Step::Create { kind: REPLICA_SET, manifest, adopt });
+        self.plan.steps.push(Step::create_child(me, REPLICA_SET, manifest));
         if size > 0 {
             self.note_size(&name, 0, size);
         }
@@ -416,10 +410,10 @@ impl<'a> Round<'a> {
         let waits = spec.and_then(|spec| spec.min_ready_seconds).unwrap_or_default();
         let mut patch = json!({});
         if !wanted.is_empty() {
-            fields(&mut patch, "metadata")["annotations"] = json!(wanted);
+            object(&mut patch, "metadata")["annotations"] = json!(wanted);
         }
         if waits != seconds {
-            fields(&mut patch, "spec")["minReadySeconds"] = seconds.into();
+            object(&mut patch, "spec")["minReadySeconds"] = seconds.into();
         }
         (patch != json!({})).then(|| new.patch(patch))
     }

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pawl_api::k8s::{POD, POD_DISRUPTION_BUDGET};
 
 use super::job::count;
-use super::replica::Replica;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use super::owned_pod::OwnedPod;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::Plan;
 use crate::view::{Context, View};
@@ -29,13 +29,9 @@ impl Machine for DisruptionBudgets {
 
     fn description(&self) -> Description {
         Description {
-            name: "disruption",
-            primary: Primary::One(POD_DISRUPTION_BUDGET),
-            depth: Depth::Full,
             watches: vec![Watch::other(POD, budgets_of)],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::status(POD_DISRUPTION_BUDGET)],
+            ..Description::new("disruption", POD_DISRUPTION_BUDGET)
         }
     }
 
@@ -47,7 +43,7 @@ impl Machine for DisruptionBudgets {
         let Some(spec) = &cx.typed.spec else { return Plan::rest() };
         let selected = |pod: &Arc<Object>| spec.selector.as_ref().is_some_and(|by| selects(by, pod));
         let pods = cx.view.list(&POD, cx.object.namespace()).into_iter().filter(selected);
-        let pods: Vec<Replica> = pods.filter_map(Replica::of).filter(Replica::is_active).collect();
+        let pods: Vec<OwnedPod> = pods.filter_map(OwnedPod::of).filter(OwnedPod::is_active).collect();
         let expected = count(pods.len());
         let healthy = count(pods.iter().filter(|pod| pod.is_ready()).count());
         let desired = match (&spec.min_available, &spec.max_unavailable) {

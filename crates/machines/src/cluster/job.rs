@@ -10,18 +10,17 @@
 //! `job/observed.json`. Not here: adoption of Pods by labels.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::meta::Kind;
 
+use super::owned_pod::{MAX_AT_ONCE, OwnedPod, REFUSED_RETRY};
 use crate::backoff;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
-use crate::object::Object;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::plan::{Note, Plan, Step};
+use crate::time::later;
 use crate::view::Context;
 
 pub mod followed;
@@ -34,11 +33,10 @@ mod tests;
 mod verdict;
 
 use indexes::Indexes;
-use pods::{Action, Seen};
+use pods::Action;
 use verdict::Verdict;
 
-pub const JOB: Kind = Kind::of("batch", "v1", "Job", "jobs", true);
-pub const POD: Kind = Kind::of("", "v1", "Pod", "pods", true);
+pub use pawl_api::k8s::{JOB, POD};
 
 /// Keeps a Pod until its result has been counted.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -50,12 +48,6 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
 
-/// Pods made or deleted, and results recorded, by one decision: Kubernetes' own figure. The rest follows at once.
-const MAX_AT_ONCE: usize = 500;
-
-/// How long until a Pod that the API server refused is tried again; what it objected to is for a person to change.
-const REFUSED_RETRY: Duration = Duration::from_mins(1);
-
 /// Runs Jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Jobs;
@@ -66,17 +58,13 @@ impl Machine for Jobs {
 
     fn description(&self) -> Description {
         Description {
-            name: "job",
-            primary: Primary::One(JOB),
-            depth: Depth::Full,
             watches: vec![Watch::owned(POD)],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::main(JOB, &["delete"]),
                 Write::status(JOB),
                 Write::main(POD, &["create", "delete", "patch"]),
             ],
+            ..Description::new("job", JOB)
         }
     }
 
@@ -90,7 +78,7 @@ impl Machine for Jobs {
             return Plan::rest();
         }
         let status = cx.typed.status.clone().unwrap_or_default();
-        let pods = pods_of(cx);
+        let pods = OwnedPod::all_of(cx.view, cx.object);
         if cx.object.is_deleting() {
             return release_all(&pods);
         }
@@ -101,22 +89,22 @@ impl Machine for Jobs {
     }
 }
 
-fn pods_of(cx: &Context<'_, Job>) -> Vec<Seen> {
-    let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == cx.object.uid());
-    cx.view.owned(&POD, cx.object.uid()).into_iter().filter(ours).filter_map(Seen::of).collect()
-}
-
 /// Nothing is counted any more: the Pods need not be kept for it.
-fn release_all(pods: &[Seen]) -> Plan<JobStatus> {
+fn release_all(pods: &[OwnedPod]) -> Plan<JobStatus> {
     let tracked = pods.iter().filter(|pod| pod.is_tracked());
-    Plan { steps: tracked.take(MAX_AT_ONCE).map(Seen::release).collect(), ..Plan::rest() }
+    Plan { steps: tracked.take(MAX_AT_ONCE).map(OwnedPod::release).collect(), ..Plan::rest() }
 }
 
-fn after_the_end(cx: &Context<'_, Job>, pods: &[Seen], spec: &JobSpec, end: Timestamp) -> Plan<JobStatus> {
+fn after_the_end(
+    cx: &Context<'_, Job>,
+    pods: &[OwnedPod],
+    spec: &JobSpec,
+    end: Timestamp,
+) -> Plan<JobStatus> {
     let mut plan = release_all(pods);
     // Whoever ended the Job may not have seen this Pod yet.
     let left = pods.iter().filter(|pod| pod.is_active()).take(MAX_AT_ONCE);
-    plan.steps.splice(0..0, left.map(Seen::delete));
+    plan.steps.splice(0..0, left.map(OwnedPod::delete_as_seen));
     let Some(ttl) = spec.ttl_seconds_after_finished else { return plan };
     let goes_at = later(end, seconds(i64::from(ttl)));
     if goes_at > cx.now {
@@ -128,7 +116,7 @@ fn after_the_end(cx: &Context<'_, Job>, pods: &[Seen], spec: &JobSpec, end: Time
 /// One look at a Job that is not over.
 struct Round<'a> {
     cx: &'a Context<'a, Job>,
-    pods: &'a [Seen],
+    pods: &'a [OwnedPod],
     spec: &'a JobSpec,
     status: JobStatus,
     plan: Plan<JobStatus>,
@@ -159,7 +147,7 @@ impl Uncounted {
 }
 
 impl<'a> Round<'a> {
-    fn begin(cx: &'a Context<'a, Job>, pods: &'a [Seen], spec: &'a JobSpec, status: JobStatus) -> Self {
+    fn begin(cx: &'a Context<'a, Job>, pods: &'a [OwnedPod], spec: &'a JobSpec, status: JobStatus) -> Self {
         let completed = status.completed_indexes.as_deref().unwrap_or_default();
         let failed = status.failed_indexes.as_deref().unwrap_or_default();
         let [indexes, failed_indexes] =
@@ -239,7 +227,8 @@ impl<'a> Round<'a> {
             (recorded.succeeded.unwrap_or_default(), recorded.failed.unwrap_or_default());
         let recorded: BTreeSet<String> = succeeded.iter().chain(&failed).cloned().collect();
         // What was recorded because the Job failed is let go only once it has been deleted.
-        let running: BTreeSet<&str> = self.active().filter(|pod| pod.is_tracked()).map(Seen::uid).collect();
+        let running: BTreeSet<&str> =
+            self.active().filter(|pod| pod.is_tracked()).map(OwnedPod::uid).collect();
         let (running, failed): (Vec<_>, Vec<_>) =
             failed.into_iter().partition(|uid| running.contains(uid.as_str()));
         add(&mut self.status.succeeded, succeeded.len());
@@ -282,15 +271,15 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn counts_as_failed(&self, pod: &Seen) -> bool {
-        pod.has_failed() || (pod.is_terminating() && !self.only_replaces_failed())
+    fn counts_as_failed(&self, pod: &OwnedPod) -> bool {
+        pod.has_failed() || (pod.is_ending() && !self.only_replaces_failed())
     }
 
     /// Whether the Pod needs no further record.
-    fn record_failure(&mut self, pod: &Seen) -> bool {
+    fn record_failure(&mut self, pod: &OwnedPod) -> bool {
         let ignored = self.action(pod).is_some_and(|(action, _)| action == Action::Ignore);
         // Kubernetes stopped these itself: resuming must not find the back-off limit used up.
-        let suspended = self.is_suspended() && pod.is_terminating();
+        let suspended = self.is_suspended() && pod.is_ending();
         if !ignored && !suspended {
             self.plan.steps.push(pod.confirm_uncounted());
             self.uncounted.failed.push(pod.uid().to_owned());
@@ -298,7 +287,7 @@ impl<'a> Round<'a> {
         ignored || suspended
     }
 
-    fn action(&self, pod: &Seen) -> Option<(Action, String)> {
+    fn action(&self, pod: &OwnedPod) -> Option<(Action, String)> {
         pod.judged(self.spec.pod_failure_policy.as_ref()?)
     }
 
@@ -310,7 +299,7 @@ impl<'a> Round<'a> {
         self.status.failed.unwrap_or_default().saturating_add(count(self.uncounted.failed.len()))
     }
 
-    fn active(&self) -> impl Iterator<Item = &'a Seen> {
+    fn active(&self) -> impl Iterator<Item = &'a OwnedPod> {
         self.pods.iter().filter(|pod| pod.is_active())
     }
 
@@ -318,12 +307,12 @@ impl<'a> Round<'a> {
     fn record_the_running(&mut self, verdict: &Verdict) {
         if !verdict.success {
             let recorded: BTreeSet<&String> = self.uncounted.failed.iter().collect();
-            let unrecorded = |pod: &&Seen| {
+            let unrecorded = |pod: &&OwnedPod| {
                 pod.is_tracked()
                     && !self.released.contains(pod.uid())
                     && !recorded.contains(&pod.uid().to_owned())
             };
-            let counted: Vec<&Seen> = self.active().filter(unrecorded).take(MAX_AT_ONCE).collect();
+            let counted: Vec<&OwnedPod> = self.active().filter(unrecorded).take(MAX_AT_ONCE).collect();
             for pod in counted {
                 self.plan.steps.push(pod.confirm_uncounted());
                 self.uncounted.failed.push(pod.uid().to_owned());
@@ -347,7 +336,7 @@ impl<'a> Round<'a> {
             let surplus = usize::try_from(active.saturating_sub(wanted)).unwrap_or_default();
             return self.delete_active(surplus);
         }
-        let leaving = self.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let leaving = self.pods.iter().filter(|pod| pod.is_ending()).count();
         let held = if self.only_replaces_failed() { count(leaving) } else { 0 };
         let missing = wanted.saturating_sub(active).saturating_sub(held).max(0);
         if missing > 0 {
@@ -392,8 +381,8 @@ impl<'a> Round<'a> {
         let (true, Some(completions)) = (self.is_indexed(), self.spec.completions) else {
             return vec![None; missing];
         };
-        let busy = |pod: &&Seen| pod.is_active() || (self.only_replaces_failed() && pod.is_terminating());
-        let busy: BTreeSet<i32> = self.pods.iter().filter(busy).filter_map(Seen::index).collect();
+        let busy = |pod: &&OwnedPod| pod.is_active() || (self.only_replaces_failed() && pod.is_ending());
+        let busy: BTreeSet<i32> = self.pods.iter().filter(busy).filter_map(OwnedPod::index).collect();
         let given_up = |index: &i32| self.failed_indexes.contains(*index);
         let vacant =
             self.indexes.missing(completions).filter(|index| !busy.contains(index) && !given_up(index));
@@ -402,12 +391,12 @@ impl<'a> Round<'a> {
 
     /// When the next Pod may be made: failures since the last success, as far as their Pods are still there, hold it up.
     fn backed_off_until(&self) -> Timestamp {
-        let ends = |wanted: fn(&Seen) -> bool| {
-            self.pods.iter().filter(move |pod| wanted(pod)).filter_map(Seen::finished_at)
+        let ends = |wanted: fn(&OwnedPod) -> bool| {
+            self.pods.iter().filter(move |pod| wanted(pod)).filter_map(OwnedPod::finished_at)
         };
-        let succeeded = ends(Seen::has_succeeded).max();
+        let succeeded = ends(OwnedPod::has_succeeded).max();
         let failures: Vec<Timestamp> =
-            ends(Seen::has_failed).filter(|failed| succeeded.is_none_or(|at| *failed > at)).collect();
+            ends(OwnedPod::has_failed).filter(|failed| succeeded.is_none_or(|at| *failed > at)).collect();
         let Some(last) = failures.iter().max() else { return self.cx.now };
         let attempts = u32::try_from(failures.len()).unwrap_or(u32::MAX);
         later(*last, backoff::doubling(FIRST_BACKOFF, attempts, LONGEST_BACKOFF))
@@ -415,13 +404,13 @@ impl<'a> Round<'a> {
 
     /// Deletes up to `surplus` active Pods: first those that have done least.
     fn delete_active(&mut self, surplus: usize) {
-        let mut active: Vec<&Seen> = self.active().collect();
+        let mut active: Vec<&OwnedPod> = self.active().collect();
         active.sort_by_key(|pod| {
-            let age = std::cmp::Reverse((pod.index(), pod.created_at()));
+            let age = std::cmp::Reverse((pod.index(), pod.object.created_at()));
             (pod.is_ready(), pod.is_running(), age, pod.object.name().to_owned())
         });
         for pod in active.into_iter().take(surplus.min(MAX_AT_ONCE)) {
-            self.plan.steps.push(pod.delete());
+            self.plan.steps.push(pod.delete_as_seen());
             let name = pod.object.name();
             self.plan.notes.push(Note::normal("SuccessfulDelete", format!("Deleted pod: {name}")));
             self.deleted.insert(pod.uid());
@@ -430,10 +419,10 @@ impl<'a> Round<'a> {
 
     /// Writes what is so once this round's steps are done.
     fn report(&mut self, verdict: Option<&Verdict>) {
-        let stays = |pod: &&Seen| !self.deleted.contains(pod.uid());
+        let stays = |pod: &&OwnedPod| !self.deleted.contains(pod.uid());
         let active = count(self.active().filter(stays).count()).saturating_add(self.created);
         let ready = count(self.active().filter(stays).filter(|pod| pod.is_ready()).count());
-        let leaving = self.pods.iter().filter(|pod| pod.is_terminating()).count();
+        let leaving = self.pods.iter().filter(|pod| pod.is_ending()).count();
         let terminating = count(leaving.saturating_add(self.deleted.len()));
         let uncounted = std::mem::take(&mut self.uncounted);
         let settled = uncounted.len() == 0;
@@ -512,8 +501,4 @@ pub(super) fn count(length: usize) -> i32 {
 
 pub(super) fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
-}
-
-pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -14,12 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::meta::Kind;
 use pawl_api::pawl::labels::ALLOW_FROM;
 
-use crate::machine::{Depth, Description, EVERY, Machine, Primary, Watch, Write};
+use crate::machine::{Description, EVERY, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{FinalizerChange, Plan, Step};
 use crate::view::{Context, View};
 
-pub const NAMESPACE: Kind = Kind::of("", "v1", "Namespace", "namespaces", false);
+pub use pawl_api::k8s::NAMESPACE;
 
 /// Keeps a namespace until it is empty; in `spec.finalizers`, not in the metadata.
 pub const FINALIZER: &str = "kubernetes";
@@ -47,17 +47,13 @@ impl Machine for Namespaces {
 
     fn description(&self) -> Description {
         Description {
-            name: "namespace",
-            primary: Primary::One(NAMESPACE),
-            depth: Depth::Full,
             watches: vec![Watch::every(terminating_home)],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::status(NAMESPACE),
                 Write { kind: NAMESPACE, part: Some("finalize"), verbs: &["update"] },
                 Write::main(EVERY, &["delete"]),
             ],
+            ..Description::new("namespace", NAMESPACE)
         }
     }
 
@@ -94,19 +90,13 @@ fn status(cx: &Context<'_, Namespace>, content: &[Arc<Object>]) -> NamespaceStat
     let (mut kinds, mut finalizers) = (BTreeMap::new(), BTreeMap::new());
     for object in content {
         let kind = object.kind();
-        let resource = if kind.group.is_empty() {
-            kind.plural.to_string()
-        } else {
-            format!("{}.{}", kind.plural, kind.group)
-        };
+        let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+        let resource = format!("{}{group}", kind.plural);
         *kinds.entry(resource).or_insert(0_usize) += 1;
         for finalizer in object.finalizers() {
             *finalizers.entry(finalizer.clone()).or_insert(0_usize) += 1;
         }
     }
-    let none = |type_: &str, reason: &str, message: &str| {
-        (type_.to_owned(), "False", reason.to_owned(), message.to_owned())
-    };
     let told = |counts: &BTreeMap<String, usize>, noun: &str| {
         counts
             .iter()
@@ -116,35 +106,22 @@ fn status(cx: &Context<'_, Namespace>, content: &[Arc<Object>]) -> NamespaceStat
     };
     let remaining = format!("Some resources are remaining: {}", told(&kinds, "has"));
     let held = format!("Some content in the namespace has finalizers remaining: {}", told(&finalizers, "in"));
-    let mut facts = vec![
-        none(
-            "NamespaceDeletionDiscoveryFailure",
-            "ResourcesDiscovered",
-            "All resources successfully discovered",
-        ),
-        none(
-            "NamespaceDeletionGroupVersionParsingFailure",
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed",
-        ),
-        none(
-            "NamespaceDeletionContentFailure",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization",
-        ),
-        ("NamespaceContentRemaining".to_owned(), "True", "SomeResourcesRemain".to_owned(), remaining),
-    ];
-    facts.push(if finalizers.is_empty() {
-        none(
-            "NamespaceFinalizersRemaining",
-            "ContentHasNoFinalizers",
-            "All content-preserving finalizers finished",
-        )
+    let (is_held, why, finalized) = if finalizers.is_empty() {
+        ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
     } else {
-        ("NamespaceFinalizersRemaining".to_owned(), "True", "SomeFinalizersRemain".to_owned(), held)
-    });
-    for (type_, value, reason, message) in facts {
-        set(&mut conditions, &type_, value, reason, message, cx.now);
+        ("True", "SomeFinalizersRemain", held.as_str())
+    };
+    let (discovered, parsed) =
+        ("All resources successfully discovered", "All legacy kube types successfully parsed");
+    let deleted = "All content successfully deleted, may be waiting on finalization";
+    for (type_, value, reason, message) in [
+        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", discovered),
+        ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", parsed),
+        ("NamespaceDeletionContentFailure", "False", "ContentDeleted", deleted),
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", remaining.as_str()),
+        ("NamespaceFinalizersRemaining", is_held, why, finalized),
+    ] {
+        set(&mut conditions, type_, value, reason, message, cx.now);
     }
     status.conditions = Some(conditions);
     status
@@ -155,8 +132,8 @@ fn set(
     conditions: &mut Vec<NamespaceCondition>,
     type_: &str,
     value: &str,
-    reason: String,
-    message: String,
+    reason: &str,
+    message: &str,
     now: Timestamp,
 ) {
     let before = conditions.iter().find(|one| one.type_ == type_ && one.status == value);
@@ -164,8 +141,8 @@ fn set(
     let new = NamespaceCondition {
         type_: type_.to_owned(),
         status: value.to_owned(),
-        reason: Some(reason),
-        message: Some(message),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
         last_transition_time: Some(since),
     };
     match conditions.iter_mut().find(|one| one.type_ == type_) {

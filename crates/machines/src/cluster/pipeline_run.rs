@@ -23,12 +23,12 @@ use pawl_api::tekton::{
 };
 use serde_json::{Map, Value, json};
 
-use super::job::later;
 use super::tekton::origin::patience;
 use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, workspace};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Step};
+use crate::time::later;
 use crate::view::Context;
 
 mod children;
@@ -60,22 +60,18 @@ impl Machine for PipelineRuns {
 
     fn description(&self) -> Description {
         Description {
-            name: "pipelinerun",
-            primary: Primary::One(PIPELINE_RUN),
-            depth: Depth::Full,
             watches: vec![
                 Watch::owned(TASK_RUN),
                 Watch::other(PIPELINE, |_, _| Vec::new()),
                 Watch::other(TASK, |_, _| Vec::new()),
             ],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::main(PIPELINE_RUN, &["patch"]),
                 Write::status(PIPELINE_RUN),
                 Write::main(TASK_RUN, &["create", "patch"]),
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create"]),
             ],
+            ..Description::new("pipelinerun", PIPELINE_RUN)
         }
     }
 
@@ -99,9 +95,8 @@ impl Machine for PipelineRuns {
 
 /// The TaskRuns of a PipelineRun, by the names of their tasks.
 fn children_of(cx: &Context<'_, PipelineRun>) -> BTreeMap<String, Arc<Object>> {
-    let ours = |child: &Arc<Object>| child.controller().is_some_and(|owner| owner.uid == cx.object.uid());
     let named = |child: Arc<Object>| Some((child.label(labels::PIPELINE_TASK)?.to_owned(), child));
-    cx.view.owned(&TASK_RUN, cx.object.uid()).into_iter().filter(ours).filter_map(named).collect()
+    cx.view.controlled(&TASK_RUN, cx.object).into_iter().filter_map(named).collect()
 }
 
 impl Facts<'_> {
@@ -186,7 +181,7 @@ impl Round<'_> {
         graph.see(&self.facts.children, &recorded);
         let deadlines = self.deadlines();
         let passed = |deadline: Option<Timestamp>| deadline.is_some_and(|deadline| deadline <= self.now);
-        let table = pipeline.table();
+        let table = &pipeline.table;
         graph.settle(
             Circumstances {
                 cancelled: self.spec.status.as_deref() == Some(cancel::CANCELLED_RUN_FINALLY),
@@ -272,9 +267,9 @@ impl Round<'_> {
             run: self.spec,
             pipeline: &pipeline.name,
             graph,
-            table: pipeline.table(),
-            contexts: pipeline.contexts(),
-            values: pipeline.values(),
+            table: &pipeline.table,
+            contexts: &pipeline.contexts,
+            values: &pipeline.values,
         };
         steps.steps.extend(workspace::claims(me, &self.spec.workspaces));
         for node in next.iter().filter_map(|at| graph.nodes.get(*at)) {
@@ -304,7 +299,7 @@ impl Round<'_> {
         let reference = |node: &Node| {
             let mut rest = Map::new();
             if !node.task.when.is_empty() {
-                let filled = graph.table(pipeline.table(), node).pipeline_task(&node.task);
+                let filled = graph.table(&pipeline.table, node).pipeline_task(&node.task);
                 rest.insert("whenExpressions".to_owned(), json!(filled.when));
             }
             ChildReference {
@@ -357,7 +352,7 @@ impl Round<'_> {
             Verdict::failed("Cancelled", message)
         } else {
             let reason = if skipped > 0 { "Completed" } else { "Succeeded" };
-            Verdict::new(super::tekton::Standing::True, reason, message)
+            Verdict::succeeded(reason, message)
         };
         match pipeline.results(graph) {
             Ok(results) => {

@@ -12,11 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::{POD, REPLICA_SET};
 use pawl_api::meta::names;
 
-use super::job::{later, some};
-use super::replica::{self, MAX_AT_ONCE, REFUSED_RETRY, Replica, Tally};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use super::job::some;
+use super::owned_pod::{self, MAX_AT_ONCE, OwnedPod, REFUSED_RETRY, Tally};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::Object;
-use crate::plan::{Note, Plan};
+use crate::plan::{Note, Plan, Step};
+use crate::time::later;
 use crate::view::Context;
 
 /// Says that Pods could not be made.
@@ -36,13 +37,9 @@ impl Machine for ReplicaSets {
 
     fn description(&self) -> Description {
         Description {
-            name: "replicaset",
-            primary: Primary::One(REPLICA_SET),
-            depth: Depth::Full,
             watches: vec![Watch::owned(POD)],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::status(REPLICA_SET), Write::main(POD, &["create", "delete"])],
+            ..Description::new("replicaset", REPLICA_SET)
         }
     }
 
@@ -52,8 +49,8 @@ impl Machine for ReplicaSets {
 
     fn reconcile(&self, cx: &Context<'_, ReplicaSet>) -> Plan<ReplicaSetStatus> {
         let Some(spec) = &cx.typed.spec else { return Plan::rest() };
-        let pods = Replica::all_of(cx.view, cx.object);
-        let active: Vec<&Replica> = pods.iter().filter(|pod| pod.is_active()).collect();
+        let pods = OwnedPod::all_of(cx.view, cx.object);
+        let active: Vec<&OwnedPod> = pods.iter().filter(|pod| pod.is_active()).collect();
         let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or_default();
         let mut plan = Plan::rest();
         if !cx.object.is_deleting() {
@@ -63,20 +60,20 @@ impl Machine for ReplicaSets {
                 Some(missing) => create(cx, &pods, missing),
             };
         }
-        if let Some(at) = replica::next_available(active.iter().copied(), spec.min_ready_seconds, cx.now) {
+        if let Some(at) = owned_pod::next_available(active.iter().copied(), spec.min_ready_seconds, cx.now) {
             plan = plan.wake_at(at);
         }
         plan.status(status(cx, spec, &active, wanted))
     }
 }
 
-fn create(cx: &Context<'_, ReplicaSet>, pods: &[Replica], missing: usize) -> Plan<ReplicaSetStatus> {
+fn create(cx: &Context<'_, ReplicaSet>, pods: &[OwnedPod], missing: usize) -> Plan<ReplicaSetStatus> {
     if let Some(refused) = cx.refused(&POD) {
         let note = Note::warning("FailedCreate", format!("Error creating: {}", refused.message));
         return Plan::rest().note(note).wake_at(later(cx.now, REFUSED_RETRY));
     }
     let me = cx.object;
-    let taken: BTreeSet<&str> = pods.iter().map(Replica::name).collect();
+    let taken: BTreeSet<&str> = pods.iter().map(OwnedPod::name).collect();
     let mut used = BTreeSet::new();
     let template = me.raw().pointer("/spec/template").cloned().unwrap_or_default();
     let mut plan = Plan::rest();
@@ -90,13 +87,13 @@ fn create(cx: &Context<'_, ReplicaSet>, pods: &[Replica], missing: usize) -> Pla
         }
         let note = Note::normal("SuccessfulCreate", format!("Created pod: {name}"));
         plan = plan
-            .then(replica::create(me, replica::manifest(me, &template, &name)))
+            .then(Step::create_child(me, POD, owned_pod::manifest(&template, &name)))
             .note(note.once(me.generation().to_string()));
     }
     plan
 }
 
-fn delete(active: &[&Replica], surplus: usize) -> Plan<ReplicaSetStatus> {
+fn delete(active: &[&OwnedPod], surplus: usize) -> Plan<ReplicaSetStatus> {
     let mut active = active.to_vec();
     active.sort_by_cached_key(|pod| pod.cheapest_first());
     active.into_iter().take(surplus.min(MAX_AT_ONCE)).fold(Plan::rest(), |plan, pod| {
@@ -113,7 +110,7 @@ fn name(set: &Object, number: u64) -> String {
 fn status(
     cx: &Context<'_, ReplicaSet>,
     spec: &ReplicaSetSpec,
-    active: &[&Replica],
+    active: &[&OwnedPod],
     wanted: usize,
 ) -> ReplicaSetStatus {
     let before = cx.typed.status.clone().unwrap_or_default();

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use pawl_api::meta::{Kind, names};
 use serde_json::{Value, json};
 
-use super::replica::fields;
+use crate::json::object;
 use crate::object::Object;
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 use crate::view::Context;
 
 pub(super) const CONTROLLER_REVISION: Kind =
@@ -35,9 +35,7 @@ pub(super) struct Revisions {
 impl Revisions {
     pub(super) fn of<K>(cx: &Context<'_, K>) -> Self {
         let owner = Arc::clone(cx.object);
-        let ours = |one: &Arc<Object>| one.controller().is_some_and(|one| one.uid == owner.uid());
-        let owned = cx.view.owned(&CONTROLLER_REVISION, owner.uid()).into_iter();
-        let mut kept: Vec<_> = owned.filter(ours).collect();
+        let mut kept = cx.view.controlled(&CONTROLLER_REVISION, &owner);
         kept.sort_by_key(|one| (number(one), one.name().to_owned()));
         let refused = cx.refused(&CONTROLLER_REVISION);
         let collides = refused.is_some_and(|refused| refused.is("OwnershipMismatch"));
@@ -80,13 +78,11 @@ impl Revisions {
     fn create(&self, data: &Value, revision: i64, collisions: i32) -> Step {
         let hash = names::hash(&[&data.to_string(), &collisions.to_string()], HASH_HEX);
         let mut labels = self.owner.raw().pointer("/spec/template/metadata").cloned().unwrap_or_default();
-        let labels = fields(&mut labels, "labels");
+        let labels = object(&mut labels, "labels");
         labels["controller.kubernetes.io/hash"] = hash.as_str().into();
-        let metadata = json!({"name": format!("{}-{hash}", self.owner.name()), "labels": labels,
-            "namespace": self.owner.namespace(), "ownerReferences": [self.owner.controller_reference()]});
+        let metadata = json!({"name": format!("{}-{hash}", self.owner.name()), "labels": labels});
         let manifest = json!({"metadata": metadata, "data": data, "revision": revision});
-        let adopt = Adopt::ControlledBy(self.owner.uid().to_owned());
-        Step::Create { kind: CONTROLLER_REVISION, manifest, adopt }
+        Step::create_child(&self.owner, CONTROLLER_REVISION, manifest)
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use pawl_api::k8s::{CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT};
 use serde_json::{Value, json};
 
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Adopt, Plan, Step};
 use crate::view::{Context, View};
@@ -30,13 +30,9 @@ impl Machine for ServiceAccounts {
 
     fn description(&self) -> Description {
         Description {
-            name: "serviceaccount",
-            primary: Primary::One(NAMESPACE),
-            depth: Depth::Full,
             watches: vec![Watch::other(SERVICE_ACCOUNT, home_of_account).metadata_only()],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::main(SERVICE_ACCOUNT, &["create"])],
+            ..Description::new("serviceaccount", NAMESPACE)
         }
     }
 
@@ -57,13 +53,9 @@ impl Machine for RootCertificates {
 
     fn description(&self) -> Description {
         Description {
-            name: "root-ca",
-            primary: Primary::One(NAMESPACE),
-            depth: Depth::Full,
             watches: vec![Watch::other(CONFIG_MAP, home_of_certificate).named(ROOT_CA)],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::main(CONFIG_MAP, &["create", "patch"])],
+            ..Description::new("root-ca", NAMESPACE)
         }
     }
 

@@ -16,12 +16,14 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus
 use pawl_api::k8s::{PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET};
 use serde_json::{Value, json};
 
-use super::job::{count, later, some};
-use super::replica::{self, MAX_AT_ONCE, REFUSED_RETRY, REVISION, Replica, fields};
+use super::job::{count, some};
+use super::owned_pod::{self, MAX_AT_ONCE, OwnedPod, REFUSED_RETRY, REVISION};
 use super::revision::{CONTROLLER_REVISION, Revisions};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::json::object;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Plan, Step, Wake};
+use crate::time::later;
 use crate::view::Context;
 
 #[cfg(test)]
@@ -37,18 +39,14 @@ impl Machine for StatefulSets {
 
     fn description(&self) -> Description {
         Description {
-            name: "statefulset",
-            primary: Primary::One(STATEFUL_SET),
-            depth: Depth::Full,
             watches: vec![Watch::owned(POD), Watch::owned(CONTROLLER_REVISION)],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::status(STATEFUL_SET),
                 Write::main(POD, &["create", "delete"]),
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create"]),
                 Write::main(CONTROLLER_REVISION, &["create", "delete", "patch"]),
             ],
+            ..Description::new("statefulset", STATEFUL_SET)
         }
     }
 
@@ -81,20 +79,20 @@ impl Machine for StatefulSets {
 }
 
 /// The Pods of a StatefulSet, by ordinal.
-fn pods_by_ordinal(cx: &Context<'_, StatefulSet>) -> BTreeMap<i32, Replica> {
+fn pods_by_ordinal(cx: &Context<'_, StatefulSet>) -> BTreeMap<i32, OwnedPod> {
     let prefix = format!("{}-", cx.object.name());
-    let ordinal = |pod: &Replica| {
+    let ordinal = |pod: &OwnedPod| {
         let ordinal = pod.name().strip_prefix(&prefix)?.parse::<i32>().ok()?;
         (format!("{prefix}{ordinal}") == pod.name()).then_some(ordinal)
     };
-    let pods = Replica::all_of(cx.view, cx.object).into_iter();
+    let pods = OwnedPod::all_of(cx.view, cx.object).into_iter();
     pods.filter_map(|pod| Some((ordinal(&pod)?, pod))).collect()
 }
 
 /// One look at a StatefulSet.
 struct Round<'a> {
     cx: &'a Context<'a, StatefulSet>,
-    pods: &'a BTreeMap<i32, Replica>,
+    pods: &'a BTreeMap<i32, OwnedPod>,
     revisions: &'a Revisions,
     spec: &'a StatefulSetSpec,
     /// The name of the newest template, and of the one before while not all Pods are of the newest.
@@ -108,12 +106,12 @@ impl<'a> Round<'a> {
     fn finish(mut self) -> Plan<StatefulSetStatus> {
         let _settled = self.fill() && self.shrink() && self.update();
         let report = self.report();
-        let used = self.pods.values().filter_map(Replica::revision);
+        let used = self.pods.values().filter_map(OwnedPod::revision);
         let kept = report.current_revision.iter().map(String::as_str);
         let in_use: BTreeSet<&str> = used.chain(kept).chain([self.update, &self.current]).collect();
         self.plan.steps.extend(self.revisions.forget(self.spec.revision_history_limit, &in_use));
         let pods = self.pods.values();
-        if let Some(at) = replica::next_available(pods, self.spec.min_ready_seconds, self.cx.now) {
+        if let Some(at) = owned_pod::next_available(pods, self.spec.min_ready_seconds, self.cx.now) {
             self.plan.wake = self.plan.wake.earliest(Wake::At(at));
         }
         self.plan.status(report)
@@ -146,7 +144,7 @@ impl<'a> Round<'a> {
         strategy.and_then(|strategy| strategy.type_.as_deref()).is_none_or(|type_| type_ == "RollingUpdate")
     }
 
-    fn is_healthy(&self, pod: &Replica) -> bool {
+    fn is_healthy(&self, pod: &OwnedPod) -> bool {
         pod.is_active()
             && pod.phase() == "Running"
             && pod.is_available(self.spec.min_ready_seconds, self.cx.now)
@@ -187,7 +185,6 @@ impl<'a> Round<'a> {
         for (_, pod) in surplus.take(MAX_AT_ONCE) {
             if !pod.is_terminating() {
                 self.delete(pod);
-            } else if self.is_ordered() {
             }
             if self.is_ordered() {
                 return false;
@@ -219,7 +216,7 @@ impl<'a> Round<'a> {
         self.plan.notes.push(Note::normal(reason, message).once(once));
     }
 
-    fn delete(&mut self, pod: &Replica) {
+    fn delete(&mut self, pod: &OwnedPod) {
         self.plan.steps.push(pod.delete());
         let (name, set) = (pod.name(), self.cx.object.name());
         let message = format!("delete Pod {name} in StatefulSet {set} successful");
@@ -248,18 +245,18 @@ impl<'a> Round<'a> {
             manifest: manifest.clone(),
             adopt: Adopt::Anyones,
         }));
-        let mut manifest = replica::manifest(me, &template, &name);
-        let labels = fields(fields(&mut manifest, "metadata"), "labels");
+        let mut manifest = owned_pod::manifest(&template, &name);
+        let labels = object(object(&mut manifest, "metadata"), "labels");
         labels["statefulset.kubernetes.io/pod-name"] = name.as_str().into();
         labels["apps.kubernetes.io/pod-index"] = ordinal.to_string().into();
         labels[REVISION] = revision.as_str().into();
-        let spec = fields(&mut manifest, "spec");
+        let spec = object(&mut manifest, "spec");
         spec["hostname"] = name.as_str().into();
         if let Some(service) = self.spec.service_name.as_deref().filter(|service| !service.is_empty()) {
             spec["subdomain"] = service.into();
         }
         mount(spec, &claims);
-        self.plan.steps.push(replica::create(me, manifest));
+        self.plan.steps.push(Step::create_child(me, POD, manifest));
         let message = format!("create Pod {name} in StatefulSet {set} successful");
         let once = format!("{revision} {}", me.generation());
         self.note("SuccessfulCreate", message, &once);
@@ -269,11 +266,11 @@ impl<'a> Round<'a> {
     fn report(&self) -> StatefulSetStatus {
         let pods = self.pods.values();
         let of = |revision: &str| {
-            let of = |pod: &&Replica| pod.revision() == Some(revision) && !pod.is_terminating();
+            let of = |pod: &&OwnedPod| pod.revision() == Some(revision) && !pod.is_terminating();
             count(pods.clone().filter(of).count())
         };
         let running = pods.clone().filter(|pod| pod.phase() == "Running");
-        let tally = replica::Tally::of(running, self.spec.min_ready_seconds, self.cx.now);
+        let tally = owned_pod::Tally::of(running, self.spec.min_ready_seconds, self.cx.now);
         let (all, updated) = (count(pods.clone().count()), of(self.update));
         let wanted = self.replicas();
         let complete = self.is_rolling() && (all, updated, tally.ready) == (wanted, wanted, wanted);
@@ -300,10 +297,10 @@ fn claims(set: &Object, ordinal: i32) -> Vec<(String, Value)> {
     let claim = |template: &Value| {
         let volume = template.pointer("/metadata/name")?.as_str()?.to_owned();
         let mut manifest = json!({"metadata": template.get("metadata"), "spec": template.get("spec")});
-        let metadata = fields(&mut manifest, "metadata");
+        let metadata = object(&mut manifest, "metadata");
         metadata["name"] = format!("{volume}-{}-{ordinal}", set.name()).into();
         metadata["namespace"] = json!(set.namespace());
-        let labels = fields(metadata, "labels");
+        let labels = object(metadata, "labels");
         for (label, value) in selected.into_iter().flatten() {
             labels[label] = value.clone();
         }

@@ -9,6 +9,7 @@
 //! Statuses, reasons and messages are those of Tekton's own controller (`pipeline_run/observed.json` was recorded from
 //! it). One thing differs on purpose: a Pod that somebody deletes is not made again, it counts as failed (I2).
 
+use pawl_api::meta::condition::Status;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,14 +19,13 @@ use pawl_api::k8s::{PERSISTENT_VOLUME_CLAIM, POD};
 use pawl_api::tekton::{TASK, TASK_RUN, TaskRun, TaskRunSpec, TaskRunStatus, TaskSpec, cancel};
 use serde_json::{Value, json};
 
-use super::job::later;
 use super::tekton::origin::{Origin, Wanted, patience};
 use super::tekton::values::{self, Problem};
-use super::tekton::{MAX_COPIED_BYTES, Standing, Verdict, go_duration, is_done, limit, spec, workspace};
-use crate::cluster::tekton::origin::BundleEntry;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use super::tekton::{MAX_COPIED_BYTES, Verdict, go_duration, is_done, limit, spec, workspace};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Plan, Step};
+use crate::plan::{Plan, Step};
+use crate::time::later;
 use crate::view::Context;
 
 mod pod;
@@ -44,18 +44,9 @@ pub struct TaskRuns;
 #[derive(Debug)]
 struct Facts<'a> {
     cx: &'a Context<'a, TaskRun>,
-    task: Known,
+    task_name: String,
+    task: Origin<TaskSpec>,
     pods: Vec<Arc<Object>>,
-}
-
-/// The task that is to be run.
-#[derive(Debug)]
-enum Known {
-    Task { name: String, spec: Box<TaskSpec> },
-    Asking(BundleEntry),
-    Later(String),
-    Absent(Reference),
-    Refused(String),
 }
 
 impl Machine for TaskRuns {
@@ -64,17 +55,13 @@ impl Machine for TaskRuns {
 
     fn description(&self) -> Description {
         Description {
-            name: "taskrun",
-            primary: Primary::One(TASK_RUN),
-            depth: Depth::Full,
             watches: vec![Watch::owned(POD), Watch::other(TASK, |_, _| Vec::new())],
-            finalizer: None,
-            phases: None,
             writes: vec![
                 Write::status(TASK_RUN),
                 Write::main(POD, &["create", "delete"]),
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create"]),
             ],
+            ..Description::new("taskrun", TASK_RUN)
         }
     }
 
@@ -83,9 +70,10 @@ impl Machine for TaskRuns {
         if cx.object.is_deleting() {
             return Plan::rest();
         }
-        let ours = |pod: &Arc<Object>| pod.controller().is_some_and(|owner| owner.uid == cx.object.uid());
-        let pods = cx.view.owned(&POD, cx.object.uid()).into_iter().filter(ours).collect();
-        let facts = Facts { cx, task: task_of(cx), pods };
+        let (wanted, pods) =
+            (cx.typed.spec.task_ref.as_ref().map(Wanted::from), cx.view.controlled(&POD, cx.object));
+        let task_name = wanted.and_then(|wanted| wanted.target_name()).unwrap_or(cx.object.name()).to_owned();
+        let facts = Facts { cx, task_name, task: task_of(cx, wanted), pods };
         if is_done(&status.conditions) {
             // Whoever ended the run may not have seen this Pod yet.
             return Plan { steps: facts.live_pods().map(delete).collect(), ..Plan::rest() };
@@ -95,28 +83,15 @@ impl Machine for TaskRuns {
 }
 
 /// What was found when the run started, else what it names now.
-fn task_of(cx: &Context<'_, TaskRun>) -> Known {
+fn task_of(cx: &Context<'_, TaskRun>, wanted: Option<Wanted<'_>>) -> Origin<TaskSpec> {
     let run = cx.typed;
-    let reference = run.spec.task_ref.as_ref();
-    let named = reference.and_then(|it| it.name.clone());
-    let in_bundle = reference.and_then(|it| it.params.iter().find(|param| param.name == "name"));
-    let in_bundle = in_bundle.and_then(|param| param.value.as_str().map(str::to_owned));
-    let name = named.or(in_bundle).unwrap_or_else(|| cx.object.name().to_owned());
-    if let Some(spec) = &run.spec.task_spec {
-        return Known::Task { name, spec: Box::new(spec.clone()) };
-    }
-    if let Some(spec) = run.status.as_ref().and_then(|status| status.task_spec.clone()) {
-        return Known::Task { name, spec: Box::new(spec) };
-    }
-    let Some(reference) = reference else {
-        return Known::Refused("expected exactly one, got neither: spec.taskRef, spec.taskSpec".to_owned());
-    };
-    match Wanted::from(reference).find::<TaskSpec, _>(cx) {
-        Origin::Found { spec, .. } => Known::Task { name, spec },
-        Origin::Ask(call) => Known::Asking(call),
-        Origin::Later(why) => Known::Later(why),
-        Origin::Absent(reference) => Known::Absent(reference),
-        Origin::Refused(why) => Known::Refused(why),
+    let found = run.status.as_ref().and_then(|status| status.task_spec.as_ref());
+    match (run.spec.task_spec.as_ref().or(found), wanted) {
+        (Some(spec), _) => Origin::Found(Box::new(spec.clone())),
+        (None, Some(wanted)) => wanted.find(cx),
+        (None, None) => {
+            Origin::Refused("expected exactly one, got neither: spec.taskRef, spec.taskSpec".to_owned())
+        }
     }
 }
 
@@ -170,16 +145,14 @@ impl Round<'_> {
     fn go_on(self) -> Plan<TaskRunStatus> {
         let facts = self.facts;
         match &facts.task {
-            Known::Task { name, spec } => {
-                match facts.pod(&pod::name(facts.cx.object.name(), self.attempt())) {
-                    Some(pod) => self.follow(pod, spec),
-                    None if self.status.pod_name.is_some() => self.gone(),
-                    None => self.begin(name, spec),
-                }
-            }
-            Known::Asking(call) => Plan::rest().ask(call.clone()),
-            Known::Later(why) => self.wait_for_task(why),
-            Known::Absent(reference) => {
+            Origin::Found(spec) => match facts.pod(&pod::name(facts.cx.object.name(), self.attempt())) {
+                Some(pod) => self.follow(pod, spec),
+                None if self.status.pod_name.is_some() => self.gone(),
+                None => self.begin(&facts.task_name, spec),
+            },
+            Origin::Ask(call) => Plan::rest().ask(call.clone()),
+            Origin::Later(why) => self.wait_for_task(why),
+            Origin::Absent(reference) => {
                 let (run, task) = (facts.cx.object.name(), &reference.key.name);
                 let message = format!(
                     "error when listing tasks for taskRun {run}: tasks.tekton.dev {task:?} not found"
@@ -187,7 +160,7 @@ impl Round<'_> {
                 let absent = Step::confirm_gone(reference.clone());
                 with_first(self.refuse(Verdict::failed("TaskRunResolutionFailed", message)), absent)
             }
-            Known::Refused(why) => {
+            Origin::Refused(why) => {
                 let message =
                     format!("error when listing tasks for taskRun {}: {why}", facts.cx.object.name());
                 self.refuse(Verdict::failed("TaskRunResolutionFailed", message))
@@ -212,7 +185,7 @@ impl Round<'_> {
         }
         let attempt = self.attempt();
         let manifest = Making { me, run: self.spec, spec, task, values: &values, attempt }.manifest();
-        let create = Step::Create { kind: POD, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) };
+        let create = Step::create_child(me, POD, manifest);
         let claims: Vec<Step> = workspace::claims(me, &self.spec.workspaces).collect();
         self.status.pod_name = Some(pod::name(me.name(), attempt));
         self.keep(spec);
@@ -309,7 +282,7 @@ impl Round<'_> {
         match self.facts.pod(&name) {
             Some(pod) => {
                 self.status.pod_name = Some(name.clone());
-                if let (Known::Task { spec, .. }, Ok(pod)) = (&self.facts.task, pod.parse::<Pod>()) {
+                if let (Origin::Found(spec), Ok(pod)) = (&self.facts.task, pod.parse::<Pod>()) {
                     // The status that said so may have been lost.
                     self.keep(spec);
                     let sight = Sight::new(&pod, spec);
@@ -339,7 +312,7 @@ impl Round<'_> {
     /// Ends an attempt: the run, or only this try of it.
     fn end(mut self, verdict: Verdict) -> Plan<TaskRunStatus> {
         let tries = usize::try_from(self.spec.retries.unwrap_or_default()).unwrap_or_default();
-        if verdict.standing != Standing::False || self.attempt() >= tries {
+        if verdict.status != Status::False || self.attempt() >= tries {
             return self.refuse(verdict);
         }
         let mut attempt = self.status.clone();

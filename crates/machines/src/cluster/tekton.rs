@@ -3,6 +3,7 @@
 //!
 //! On a cluster Tekton runs them, and none of this does.
 
+use pawl_api::meta::condition::Status;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -29,43 +30,29 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_hours(1);
 /// that an object may have. A larger one stands in the run's own spec, or was fetched and must be kept.
 pub(super) const MAX_COPIED_BYTES: usize = 256 * 1024;
 
-/// How a run fares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Unknown,
-    True,
-    False,
-}
-
-impl Standing {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "Unknown",
-            Self::True => "True",
-            Self::False => "False",
-        }
-    }
-}
-
 /// What the one condition of a run says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    pub(super) standing: Standing,
+    pub(super) status: Status,
     pub(super) reason: String,
     pub(super) message: String,
 }
 
 impl Verdict {
-    pub(super) fn new(standing: Standing, reason: &str, message: impl Into<String>) -> Self {
-        Self { standing, reason: reason.to_owned(), message: message.into() }
+    fn new(status: Status, reason: &str, message: impl Into<String>) -> Self {
+        Self { status, reason: reason.to_owned(), message: message.into() }
     }
 
     pub(super) fn running(reason: &str, message: impl Into<String>) -> Self {
-        Self::new(Standing::Unknown, reason, message)
+        Self::new(Status::Unknown, reason, message)
+    }
+
+    pub(super) fn succeeded(reason: &str, message: impl Into<String>) -> Self {
+        Self::new(Status::True, reason, message)
     }
 
     pub(super) fn failed(reason: &str, message: impl Into<String>) -> Self {
-        Self::new(Standing::False, reason, message)
+        Self::new(Status::False, reason, message)
     }
 
     /// What somebody wrote is at fault, as Tekton marks it.
@@ -74,17 +61,17 @@ impl Verdict {
     }
 
     pub(super) fn is_final(&self) -> bool {
-        self.standing != Standing::Unknown
+        self.status != Status::Unknown
     }
 
     /// Writes it down; the time moves only when the standing does.
     pub(super) fn set(&self, conditions: &mut Vec<RunCondition>, now: Timestamp) {
         let before = conditions.iter().find(|condition| condition.type_ == SUCCEEDED);
-        let since = before.filter(|before| before.status == self.standing.as_str());
+        let since = before.filter(|before| before.status == self.status.as_str());
         let since = since.and_then(|before| before.last_transition_time.clone()).unwrap_or(Time(now));
         let condition = RunCondition {
             type_: SUCCEEDED.to_owned(),
-            status: self.standing.as_str().to_owned(),
+            status: self.status.as_str().to_owned(),
             reason: self.reason.clone(),
             message: self.message.clone(),
             last_transition_time: Some(since),
@@ -97,14 +84,14 @@ impl Verdict {
     /// What people are told when it is new.
     pub(super) fn note(&self, before: Option<&RunCondition>) -> Option<Note> {
         let same =
-            |before: &RunCondition| before.reason == self.reason && before.status == self.standing.as_str();
+            |before: &RunCondition| before.reason == self.reason && before.status == self.status.as_str();
         if before.is_some_and(same) {
             return None;
         }
-        Some(match self.standing {
-            Standing::Unknown => Note::normal(self.reason.clone(), self.message.clone()),
-            Standing::True => Note::normal("Succeeded", self.message.clone()),
-            Standing::False => Note::warning("Failed", self.message.clone()),
+        Some(match self.status {
+            Status::Unknown => Note::normal(self.reason.clone(), self.message.clone()),
+            Status::True => Note::normal("Succeeded", self.message.clone()),
+            Status::False => Note::warning("Failed", self.message.clone()),
         })
     }
 }

@@ -24,7 +24,6 @@ use pawl_api::git::workflow::WAITS_FOR;
 use pawl_api::k8s::{
     CUSTOM_RESOURCE_DEFINITION, JOB, NAMESPACE, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT,
 };
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
 use pawl_api::meta::{Gate, GateName, Kind, Phase as _, Reason, condition};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
@@ -32,7 +31,7 @@ use pawl_api::pawl::freeze::Door;
 use serde_json::{Map, Value};
 
 use super::item_job::{self, Flow};
-use super::job::{self, Begin, Jobs, Parent};
+use super::job::{self, Jobs, Parent};
 use super::{container, export_secret, manifest, mock};
 use crate::audit::{self, Entry, Teller};
 use crate::backoff;
@@ -40,7 +39,7 @@ use crate::external::Call;
 use crate::freeze::{self, Selecting, Standing};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{Busy, LEASE, LockResult, Locks, Marks, UNIT};
-use crate::machine::{Depth, Description, Machine, Primary, Wakes, Watch, Write};
+use crate::machine::{Description, Machine, Wakes, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan, Step, Wake};
 use crate::view::{Context, View};
@@ -172,9 +171,6 @@ impl Machine for DeployItems {
 
     fn description(&self) -> Description {
         Description {
-            name: "deploy-item",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::other(execution::KIND, of_the_gone_execution),
                 Watch::other(target::KIND, naming_the_target),
@@ -189,7 +185,6 @@ impl Machine for DeployItems {
             .chain(manifest::WATCHED.iter().map(deployed))
             .collect(),
             finalizer: Some(FINALIZER),
-            phases: Some(Table::of::<DeployItemPhase>(KIND, ["status", "phase"])),
             writes: vec![
                 Write::main(KIND, &["patch"]),
                 Write::status(KIND),
@@ -202,6 +197,7 @@ impl Machine for DeployItems {
                 Write::main(ROLE, &["create", "get"]),
                 Write::main(ROLE_BINDING, &["create", "get"]),
             ],
+            ..Description::new("deploy-item", KIND)
         }
     }
 
@@ -293,18 +289,14 @@ fn run(facts: &Facts<'_>) -> Plan<DeployItemStatus> {
 /// No job runs. One that nobody else would ever start is started here, so that nothing wedges.
 fn begin(facts: &Facts<'_>, status: &DeployItemStatus, jobs: Jobs<'_>) -> Plan<DeployItemStatus> {
     let removed = status.phase == Some(DeployItemPhase::DeleteFailed);
-    match job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed) {
-        Begin::Rest => Plan::rest(),
-        Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
-        Begin::Refuse(step, note) => Plan::step(step).note(note),
-        Begin::Job(job, steps) => {
-            let mut status = status.clone();
-            status.job_id = Some(job);
-            status.job_id_generation_time = Some(Time(facts.cx.now));
-            status.transition_times = Some(job::triggered(facts.cx.now));
-            Plan { steps, ..Plan::rest().status(status) }
-        }
-    }
+    let begin = job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed);
+    begin.plan(|job| {
+        let mut status = status.clone();
+        status.job_id = Some(job);
+        status.job_id_generation_time = Some(Time(facts.cx.now));
+        status.transition_times = Some(job::triggered(facts.cx.now));
+        Plan::rest().status(status)
+    })
 }
 
 fn pick_up(facts: &Facts<'_>, flow: Flow) -> Plan<DeployItemStatus> {

@@ -26,20 +26,19 @@ use pawl_api::deploy::{
     installation, labels, target, types,
 };
 use pawl_api::k8s::SECRET;
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Reason, names};
 use serde_json::{Value, json};
 
 use super::graph::{self, Direction, Next, Progress};
 use super::items::{self, Invalid, Items};
-use super::job::{self, Begin, Jobs, Parent};
+use super::job::{self, Jobs, Parent};
 use super::report::Report;
 use crate::apply::difference;
 use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Note, Part, Plan, Precondition, Refusal, Step};
+use crate::plan::{Note, Part, Plan, Precondition, Step};
 use crate::view::{Context, View};
 
 use exports::Exported;
@@ -98,9 +97,6 @@ impl Machine for Executions {
 
     fn description(&self) -> Description {
         Description {
-            name: "execution",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::other(deploy_item::KIND, standing::of_the_item),
                 Watch::other(installation::KIND, of_the_installation),
@@ -108,7 +104,6 @@ impl Machine for Executions {
                 Watch::owned(SECRET),
             ],
             finalizer: Some(FINALIZER),
-            phases: Some(Table::of::<ExecutionPhase>(KIND, ["status", "phase"])),
             writes: vec![
                 Write::main(KIND, &["patch"]),
                 Write::status(KIND),
@@ -117,6 +112,7 @@ impl Machine for Executions {
                 Write::status(deploy_item::KIND),
                 Write::main(SECRET, &["create", "delete", "patch"]),
             ],
+            ..Description::new("execution", KIND)
         }
     }
 
@@ -186,15 +182,11 @@ fn begin(facts: &Facts<'_>, jobs: Jobs<'_>) -> Plan<ExecutionStatus> {
     let status = facts.cx.typed.status.as_ref();
     let removed = status.and_then(|status| status.phase) == Some(ExecutionPhase::DeleteFailed);
     let generation = status.and_then(|status| status.observed_generation);
-    match job::begin(facts.cx.object, &facts.parent, jobs, generation, removed) {
-        Begin::Rest => Plan::rest(),
-        Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
-        Begin::Refuse(step, note) => Plan::step(step).note(note),
-        Begin::Job(job, steps) => {
-            let status = status.cloned().unwrap_or_default();
-            Plan { steps, ..Report::of(facts.cx.object, status, job, facts.cx.now).starts() }
-        }
-    }
+    let begin = job::begin(facts.cx.object, &facts.parent, jobs, generation, removed);
+    begin.plan(|job| {
+        let status = status.cloned().unwrap_or_default();
+        Report::of(facts.cx.object, status, job, facts.cx.now).starts()
+    })
 }
 
 /// The objects are made as the spec says; what has no item any more is deleted.
@@ -205,7 +197,7 @@ fn init(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus>) -> Plan<Exec
         Err(invalid) => return report.fails("Init", Reason::ValidationFailed, invalid.to_string()),
     };
     if let Some(refusal) = facts.cx.refusals.first() {
-        return refused(report, refusal);
+        return report.fails("Init", job::refused(&refusal.failure), refusal.failure.to_string());
     }
     let context = facts.cx.typed.spec.context.as_deref();
     let mut found: Vec<Option<&Owned>> = vec![None; items.list.len()];
@@ -229,11 +221,10 @@ fn init(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus>) -> Plan<Exec
     }
     for (item, owned) in items.list.iter().zip(&found) {
         match owned {
-            None => steps.push(Step::Create {
-                kind: deploy_item::KIND,
-                manifest: items::manifest(facts.cx.object, context, item),
-                adopt: Adopt::ControlledBy(facts.cx.object.uid().to_owned()),
-            }),
+            None => {
+                let manifest = items::manifest(facts.cx.object, context, item);
+                steps.push(Step::create_child(facts.cx.object, deploy_item::KIND, manifest));
+            }
             Some(owned) if owned.object.is_deleting() => {}
             Some(owned) => {
                 let typed = owned.item().filter(|typed| typed.spec.type_ == item.template.type_);
@@ -264,16 +255,6 @@ fn init(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus>) -> Plan<Exec
 }
 
 /// The API server did not want an item's object.
-fn refused(report: Report<'_, ExecutionStatus>, refusal: &Refusal) -> Plan<ExecutionStatus> {
-    let reason = match refusal.failure.reason.as_str() {
-        "OwnershipMismatch" => Reason::OwnershipMismatch,
-        "Forbidden" if refusal.failure.is_quota() => Reason::QuotaExceeded,
-        "Forbidden" => Reason::Forbidden,
-        _ => Reason::ValidationFailed,
-    };
-    report.fails("Init", reason, refusal.failure.to_string())
-}
-
 /// Takes down what is in the way of objects that are to be made.
 fn drain(
     facts: &Facts<'_>,
@@ -477,7 +458,5 @@ fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-#[cfg(test)]
-mod interleavings;
 #[cfg(test)]
 mod tests;

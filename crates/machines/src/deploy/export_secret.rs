@@ -10,7 +10,7 @@ use pawl_api::meta::names;
 use serde_json::{Value, json};
 
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 use crate::yaml;
 
 /// The Secret of an object's exports; `word` tells it from others of the same object.
@@ -32,15 +32,10 @@ pub(super) fn read(secret: &Object) -> Result<Value, String> {
 pub(super) fn write(me: &Object, key: &Key, there: Option<&Arc<Object>>, text: &str) -> Option<Step> {
     let data = json!({EXPORT_KEY: STANDARD.encode(text)});
     match there {
-        None => Some(Step::Create {
-            kind: SECRET,
-            manifest: json!({
-                "metadata": {"name": key.name, "namespace": key.namespace,
-                    "ownerReferences": [me.controller_reference()]},
-                "type": "Opaque", "data": data,
-            }),
-            adopt: Adopt::ControlledBy(me.uid().to_owned()),
-        }),
+        None => {
+            let manifest = json!({"metadata": {"name": key.name}, "type": "Opaque", "data": data});
+            Some(Step::create_child(me, SECRET, manifest))
+        }
         Some(secret) if secret.raw().get("data") == Some(&data) => None,
         Some(secret) => Some(Step::patch_unchanged(secret, json!({"data": data}))),
     }

@@ -24,7 +24,6 @@ use pawl_api::deploy::{
     execution, labels, target,
 };
 use pawl_api::k8s::{CONFIG_MAP, SECRET};
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::reference::NamedRef;
 use pawl_api::meta::{NewCondition, Reason, condition, names};
 use serde_json::json;
@@ -34,7 +33,7 @@ use super::job::{self, Begin, Jobs, Parent};
 use super::report::Report;
 use crate::audit::{self, Entry, Teller};
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Object, Reference};
 use crate::plan::{Note, Part, Plan, Precondition, Step};
 use crate::view::{Context, View};
@@ -73,9 +72,6 @@ impl Machine for Installations {
 
     fn description(&self) -> Description {
         Description {
-            name: "installation",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::owned(KIND),
                 Watch::other(KIND, siblings::of_the_sibling),
@@ -87,7 +83,6 @@ impl Machine for Installations {
                 Watch::other(CONFIG_MAP, |_, _| Vec::new()),
             ],
             finalizer: Some(FINALIZER),
-            phases: Some(Table::of::<InstallationPhase>(KIND, ["status", "phase"])),
             writes: vec![
                 Write::main(KIND, &["create", "delete", "patch"]),
                 Write::status(KIND),
@@ -97,6 +92,7 @@ impl Machine for Installations {
                 Write::main(data_object::KIND, &["create", "delete", "patch"]),
                 Write::main(target::KIND, &["create", "delete", "patch"]),
             ],
+            ..Description::new("installation", KIND)
         }
     }
 
@@ -170,22 +166,20 @@ fn run(facts: &Facts<'_>) -> Plan<InstallationStatus> {
 fn begin(facts: &Facts<'_>, status: &InstallationStatus, jobs: Jobs<'_>) -> Plan<InstallationStatus> {
     let removed = status.phase == Some(InstallationPhase::DeleteFailed);
     let starts = |job: String| Report::of(facts.cx.object, status.clone(), job, facts.cx.now).starts();
-    match job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed) {
-        Begin::Steps(steps) => Plan { steps, ..Plan::rest() },
-        Begin::Refuse(step, note) => Plan::step(step).note(note),
-        Begin::Job(job, steps) => Plan { steps, ..starts(job) },
-        Begin::Rest if facts.parent != Parent::None => Plan::rest(),
-        Begin::Rest => match by_itself::next(facts, status) {
-            Some((at, _)) if at > facts.cx.now => Plan::rest().wake_at(at),
-            Some((_, tried)) => {
-                let mut plan = starts(job::id(facts.cx.object, jobs, "automatic"));
-                if let Some(status) = &mut plan.status {
-                    status.automatic_retries = tried;
-                }
-                plan
+    let begin = job::begin(facts.cx.object, &facts.parent, jobs, status.observed_generation, removed);
+    if begin != Begin::Rest || facts.parent != Parent::None {
+        return begin.plan(starts);
+    }
+    match by_itself::next(facts, status) {
+        Some((at, _)) if at > facts.cx.now => Plan::rest().wake_at(at),
+        Some((_, tried)) => {
+            let mut plan = starts(job::id(facts.cx.object, jobs, "automatic"));
+            if let Some(status) = &mut plan.status {
+                status.automatic_retries = tried;
             }
-            None => Plan::rest(),
-        },
+            plan
+        }
+        None => Plan::rest(),
     }
 }
 
@@ -193,13 +187,7 @@ fn begin(facts: &Facts<'_>, status: &InstallationStatus, jobs: Jobs<'_>) -> Plan
 fn init(facts: &Facts<'_>, mut report: Told<'_>) -> Plan<InstallationStatus> {
     report.status.observed_generation = facts.cx.object.meta().generation;
     if let Some(refusal) = facts.cx.refusals.first() {
-        let reason = match refusal.failure.reason.as_str() {
-            "OwnershipMismatch" => Reason::OwnershipMismatch,
-            "Forbidden" if refusal.failure.is_quota() => Reason::QuotaExceeded,
-            "Forbidden" => Reason::Forbidden,
-            _ => Reason::ValidationFailed,
-        };
-        return report.fails("Init", reason, refusal.failure.to_string());
+        return report.fails("Init", job::refused(&refusal.failure), refusal.failure.to_string());
     }
     if let Some(problem) = by_itself::bad_schedule(facts) {
         return report.fails("Init", Reason::ValidationFailed, problem);
@@ -471,7 +459,5 @@ fn interrupt(facts: &Facts<'_>, report: Told<'_>) -> Plan<InstallationStatus> {
     Plan { steps, ..Plan::rest() }
 }
 
-#[cfg(test)]
-mod subtests;
 #[cfg(test)]
 mod tests;

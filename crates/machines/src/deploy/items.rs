@@ -192,9 +192,7 @@ pub fn manifest(execution: &Object, context: Option<&str>, item: &Item) -> Value
     let Desired { labels, annotations, spec } = Desired::of(execution, context, item);
     json!({
         "metadata": {
-            "name": item.object, "namespace": execution.namespace(),
-            "labels": labels, "annotations": annotations, "finalizers": [FINALIZER],
-            "ownerReferences": [execution.controller_reference()],
+            "name": item.object, "labels": labels, "annotations": annotations, "finalizers": [FINALIZER],
         },
         "spec": spec,
     })

@@ -18,8 +18,9 @@ use pawl_api::meta::{Kind, Reason, text};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::failure::Failure;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Note, Step};
+use crate::plan::{Note, Plan, Step};
 use crate::view::{View, group_of};
 
 /// The space of our job IDs among all UUIDs: any fixed one would do.
@@ -93,6 +94,18 @@ pub enum Begin {
     Refuse(Step, Note),
     /// The job of this ID starts, once these are confirmed.
     Job(String, Vec<Step>),
+}
+
+impl Begin {
+    /// The plan that begins so; `starts` makes that of a new job.
+    pub fn plan<S>(self, starts: impl FnOnce(String) -> Plan<S>) -> Plan<S> {
+        match self {
+            Self::Rest => Plan::rest(),
+            Self::Steps(steps) => Plan::steps(steps),
+            Self::Refuse(step, note) => Plan::step(step).note(note),
+            Self::Job(job, steps) => Plan { steps, ..starts(job) },
+        }
+    }
 }
 
 /// Like [`start`], for an object that may or may not be a root.
@@ -176,6 +189,16 @@ pub fn annotate(me: &Arc<Object>, changes: &Value) -> Step {
 pub fn id(me: &Object, jobs: Jobs<'_>, asked: &str) -> String {
     let name = format!("{}/{}/{asked}", me.uid(), jobs.id.unwrap_or_default());
     Uuid::new_v5(&SPACE, name.as_bytes()).to_string()
+}
+
+/// Why a job fails whose objects the API server refuses.
+pub fn refused(failure: &Failure) -> Reason {
+    match failure.reason.as_str() {
+        "OwnershipMismatch" => Reason::OwnershipMismatch,
+        "Forbidden" if failure.is_quota() => Reason::QuotaExceeded,
+        "Forbidden" => Reason::Forbidden,
+        _ => Reason::ValidationFailed,
+    }
 }
 
 /// The stations of a job that has just arrived.

@@ -16,7 +16,7 @@ pub mod job;
 mod json_path;
 mod manifest;
 mod mock;
-mod report;
+pub(crate) mod report;
 pub mod target;
 pub mod target_config;
 #[cfg(test)]

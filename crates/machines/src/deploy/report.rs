@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::deploy::{
-    ExecutionPhase, ExecutionStatus, InstallationPhase, InstallationStatus, LastError, TransitionTimes,
-    conditions,
+    DeployItemPhase, ExecutionPhase, ExecutionStatus, InstallationPhase, InstallationStatus, LastError,
+    TransitionTimes, conditions,
 };
 use pawl_api::meta::{Condition, NewCondition, Phase, Reason, condition};
 
@@ -37,18 +37,19 @@ pub(super) struct Fields<'a, P> {
 }
 
 /// What a phase means for its job.
-pub(super) trait JobPhase: Phase {
-    fn meaning(self) -> Meaning;
+pub(crate) trait JobPhase: Phase {
     /// Where a job begins that builds up.
     const INIT: Self;
     /// Where a job begins that takes down.
     const INIT_DELETE: Self;
     const FAILED: Self;
     const DELETE_FAILED: Self;
+
+    fn meaning(self) -> Meaning;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(crate) enum Meaning {
     /// It builds up.
     Builds,
     /// It builds up, and others do the work.
@@ -63,7 +64,7 @@ pub(super) enum Meaning {
 }
 
 impl Meaning {
-    fn removes(self) -> bool {
+    pub(crate) fn removes(self) -> bool {
         matches!(self, Self::Removes | Self::RemovesAndWaits | Self::DeleteFailed)
     }
 }
@@ -100,6 +101,25 @@ impl JobPhase for InstallationPhase {
             Self::Succeeded => Meaning::Succeeded,
             Self::Failed => Meaning::Failed,
             Self::InitDelete | Self::TriggerDelete => Meaning::Removes,
+            Self::Deleting => Meaning::RemovesAndWaits,
+            Self::DeleteFailed => Meaning::DeleteFailed,
+        }
+    }
+}
+
+impl JobPhase for DeployItemPhase {
+    const INIT: Self = Self::Init;
+    const INIT_DELETE: Self = Self::InitDelete;
+    const FAILED: Self = Self::Failed;
+    const DELETE_FAILED: Self = Self::DeleteFailed;
+
+    fn meaning(self) -> Meaning {
+        match self {
+            Self::Init => Meaning::Builds,
+            Self::Progressing => Meaning::BuildsAndWaits,
+            Self::Succeeded => Meaning::Succeeded,
+            Self::Failed => Meaning::Failed,
+            Self::InitDelete => Meaning::Removes,
             Self::Deleting => Meaning::RemovesAndWaits,
             Self::DeleteFailed => Meaning::DeleteFailed,
         }

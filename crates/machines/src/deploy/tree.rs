@@ -20,7 +20,7 @@ use pawl_api::meta::Kind;
 use pawl_api::meta::reference::NamedRef;
 use serde::{Deserialize, Serialize};
 
-use super::blueprint::{Sibling, exported, imported};
+use super::blueprint::exporters;
 use super::installation::waits_for_roots;
 use super::job::Jobs;
 use crate::object::{Key, Object};
@@ -159,11 +159,7 @@ fn descend(view: &dyn View, object: &Arc<Object>, node: &mut Node, levels: usize
         _ => &[],
     };
     for kind in kinds {
-        let owned: Vec<Arc<Object>> = view
-            .owned(kind, object.uid())
-            .into_iter()
-            .filter(|child| child.controller().is_some_and(|owner| owner.uid == object.uid()))
-            .collect();
+        let owned = view.controlled(kind, object);
         for child in &owned {
             let mut below = self::node(child, called(child).map(str::to_owned));
             below.waits_for.extend(waits_of(view, child, job.as_deref(), &owned));
@@ -234,21 +230,8 @@ fn edges(beside: &[Arc<Object>]) -> Vec<Vec<usize>> {
     if beside.first().is_some_and(|first| *first.kind() == installation::KIND) {
         let parsed: Vec<Option<Arc<Installation>>> =
             beside.iter().map(|object| object.parse::<Installation>().ok()).collect();
-        let siblings: Vec<Option<Sibling<'_>>> = parsed
-            .iter()
-            .map(|one| {
-                let spec = &one.as_ref()?.spec;
-                Some(Sibling { name: "", imports: &spec.imports, exports: &spec.exports })
-            })
-            .collect();
-        let mut sources = BTreeMap::new();
-        for (at, sibling) in siblings.iter().enumerate() {
-            sources.extend(sibling.iter().flat_map(exported).map(|what| (what, at)));
-        }
-        let before = siblings.iter().map(|sibling| {
-            sibling.iter().flat_map(imported).filter_map(|what| sources.get(&what).copied()).collect()
-        });
-        return before.collect();
+        let specs: Vec<_> = parsed.iter().map(|one| one.as_ref().map(|one| &one.spec)).collect();
+        return exporters(&specs);
     }
     let numbers: BTreeMap<&str, usize> =
         beside.iter().enumerate().filter_map(|(at, item)| Some((called(item)?, at))).collect();

@@ -6,7 +6,7 @@ use pawl_api::pawl::freeze::KIND;
 use pawl_api::pawl::{Freeze, FreezeStatus};
 
 use super::when::{Moment, When};
-use crate::machine::{Depth, Description, Machine, Primary, Write};
+use crate::machine::{Description, Machine, Write};
 use crate::plan::{Note, Plan};
 use crate::view::Context;
 
@@ -22,15 +22,7 @@ impl Machine for Freezes {
     type Status = FreezeStatus;
 
     fn description(&self) -> Description {
-        Description {
-            name: "freeze",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
-            watches: vec![],
-            finalizer: None,
-            phases: None,
-            writes: vec![Write::status(KIND)],
-        }
+        Description { writes: vec![Write::status(KIND)], ..Description::new("freeze", KIND) }
     }
 
     fn reconcile(&self, cx: &Context<'_, Freeze>) -> Plan<FreezeStatus> {

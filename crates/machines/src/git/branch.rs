@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use pawl_api::git::branch::{BranchResult, KIND, ResultState};
 use pawl_api::git::workflow_template::Supersede;
 use pawl_api::git::{
@@ -35,9 +34,10 @@ use super::trust::{self, Trust};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Step};
+use crate::time::later;
 use crate::view::{Context, Served, View};
 
 /// How long a deleted Branch tries to tell GitHub that its check is over (I5): a few retries of one call.
@@ -121,9 +121,6 @@ impl Machine for Branches {
 
     fn description(&self) -> Description {
         Description {
-            name: "branch",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::other(workflow::KIND, wakes::of_a_workflow_that_counts).in_lines(&wakes::LINES),
                 Watch::other(KIND, wakes::at_the_same_commit).by_labels(&[labels::SHA]),
@@ -132,7 +129,6 @@ impl Machine for Branches {
                 Watch::other(NAMESPACE, |_, _| Vec::new()).metadata_only(),
             ],
             finalizer: Some(finalizers::BRANCH),
-            phases: None,
             writes: vec![
                 Write::main(KIND, &["delete", "patch"]),
                 Write::status(KIND),
@@ -141,6 +137,7 @@ impl Machine for Branches {
                 // Read only to see whose it is when the name is taken.
                 Write::main(PERSISTENT_VOLUME_CLAIM, &["create", "get"]),
             ],
+            ..Description::new("branch", KIND)
         }
     }
 
@@ -397,7 +394,7 @@ fn clean_up(facts: &Facts<'_>) -> Plan<BranchStatus> {
         return plan;
     }
     let since = facts.cx.object.meta().deletion_timestamp.as_ref().map_or(facts.cx.now, |time| time.0);
-    let limit = since.checked_add(FAREWELL_LIMIT).unwrap_or(Timestamp::MAX);
+    let limit = later(since, FAREWELL_LIMIT);
     match aggregate::farewell(facts) {
         aggregate::Farewell::Done => Plan::step(release()),
         aggregate::Farewell::Ask(calls) => Plan { asks: calls, ..Plan::rest() },

@@ -9,10 +9,14 @@ use pawl_api::git::workflow::{CHECK_RUN, HELD_FOR, WORKSPACE_VOLUME, parameters}
 use pawl_api::git::workflow_template::{DEFAULT_MOUNT_PATH, Job};
 use pawl_api::git::{BranchSpec, WorkflowSpec, labels};
 use pawl_api::meta::names;
+use pawl_api::pawl::labels::ALLOW_PRIVILEGED;
 use serde_json::{Map, Value, json};
 
-use crate::hardening::{Hardening, default, is_true, object};
-use crate::object::Object;
+use crate::cluster::namespace::{NAMESPACE, is_yes};
+use crate::hardening::{Hardening, is_true};
+use crate::json::{default, object};
+use crate::object::{Key, Object};
+use crate::view::View;
 
 /// Why there is no Job to be made of a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +47,12 @@ pub struct Ingredients<'a> {
     pub check_run: Option<i64>,
     /// The Repository of whose places it takes one.
     pub repository_uid: Option<&'a str>,
+}
+
+/// Whether a namespace allows its Jobs more than the restricted Pod settings.
+pub fn allows_privileged(view: &dyn View, namespace: Option<&str>) -> bool {
+    let namespace = view.get(&NAMESPACE, &Key::new(None, namespace.unwrap_or_default()));
+    namespace.is_some_and(|namespace| is_yes(namespace.label(ALLOW_PRIVILEGED)))
 }
 
 /// Whether a Job can be made of a template, without making it: whoever waits for its turn asks this each time.

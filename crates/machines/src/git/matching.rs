@@ -243,10 +243,10 @@ pub enum Dependencies<'a> {
 
 /// How it stands with what a target waits for: the Workflows of these templates for the same commit and path, of which
 /// `phase` tells the phase (`None`: there is no such Workflow, so there is nothing to wait for).
-pub fn dependencies(
-    depends_on: &[String],
+pub fn dependencies<'a>(
+    depends_on: impl IntoIterator<Item = &'a str>,
     phase: impl Fn(&str) -> Option<Option<WorkflowPhase>>,
-) -> Dependencies<'_> {
+) -> Dependencies<'a> {
     let mut state = Dependencies::Met;
     for other in depends_on {
         match phase(other) {

@@ -8,11 +8,13 @@ pub mod delivery;
 pub mod explain;
 pub mod github;
 pub mod glob;
-#[cfg(test)]
-mod hub;
 pub mod job_template;
 pub mod matching;
 pub mod repository;
+mod schedule;
+mod targets;
+#[cfg(test)]
+mod testing;
 pub mod trust;
 pub mod workflow;
 pub mod workflow_template;

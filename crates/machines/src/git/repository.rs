@@ -27,7 +27,7 @@ use super::github::{Account, Ask, Call};
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::namespace::NAMESPACE;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan, Step};
 use crate::view::{Context, View};
@@ -65,22 +65,19 @@ impl Machine for Repositories {
 
     fn description(&self) -> Description {
         Description {
-            name: "repository",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::owned(branch::KIND),
                 Watch::other(KIND, its_twins),
                 Watch::other(NAMESPACE, borrowing_from).metadata_only(),
             ],
             finalizer: Some(finalizers::REPOSITORY),
-            phases: None,
             writes: vec![
                 Write::main(KIND, &["patch"]),
                 Write::status(KIND),
                 Write::finalizers(KIND),
                 Write::main(branch::KIND, &["create", "delete", "patch"]),
             ],
+            ..Description::new("repository", KIND)
         }
     }
 

@@ -14,7 +14,7 @@ use pawl_api::meta::{NewCondition, Reason, condition};
 use super::glob::Glob;
 use super::matching::{BadGlob, cycles, way_round};
 use crate::audit::{self, Entry, Teller};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
 use crate::view::{Context, View};
@@ -32,13 +32,9 @@ impl Machine for Templates {
 
     fn description(&self) -> Description {
         Description {
-            name: "workflow-template",
-            primary: Primary::One(KIND),
-            depth: Depth::Full,
             watches: vec![Watch::other(KIND, those_with_dependencies)],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::status(KIND)],
+            ..Description::new("workflow-template", KIND)
         }
     }
 

@@ -10,6 +10,7 @@ use pawl_api::meta::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
+use crate::time::later;
 
 /// On a Lease: what people did to it, the latest last, as JSON.
 pub const ACTS: &str = "pawl.dev/acts";
@@ -73,7 +74,7 @@ pub fn with(lease: &Object, act: Act) -> String {
 pub(super) fn kept_until(lease: &Object) -> Option<Timestamp> {
     lease.annotation(ACTS)?;
     let last = of(lease).into_iter().map(|act| act.at.0).max().unwrap_or(Timestamp::MIN);
-    Some(last.checked_add(KEPT.get()).unwrap_or(Timestamp::MAX))
+    Some(later(last, KEPT.get()))
 }
 
 #[cfg(test)]

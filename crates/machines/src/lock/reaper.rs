@@ -22,7 +22,7 @@ use super::{
 use crate::audit::{self, Entry, Teller};
 use crate::cluster::job::JOB;
 use crate::held_run;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Primary, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::Plan;
 use crate::view::{Context, View};
@@ -41,9 +41,7 @@ impl Machine for Reaper {
 
     fn description(&self) -> Description {
         Description {
-            name: "lock",
             primary: Primary::Woken(LEASE),
-            depth: Depth::Full,
             watches: vec![
                 Watch::other(LEASE, if_it_concerns_us).by_labels(&[UNIT]),
                 Watch::other(workflow::KIND, of_a_unit_that_goes),
@@ -53,9 +51,8 @@ impl Machine for Reaper {
                 Watch::other(JOB, of_a_run_without_its_unit),
                 Watch::other(PIPELINE_RUN, of_a_run_without_its_unit),
             ],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::main(LEASE, &["delete", "patch"])],
+            ..Description::new("lock", LEASE)
         }
     }
 

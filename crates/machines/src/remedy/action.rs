@@ -132,8 +132,7 @@ impl Order {
     /// As it stands in the input of an executor.
     pub fn to_json(&self) -> Value {
         let parameters: Value = serde_json::from_str(&self.parameters).unwrap_or_default();
-        json!({"execution": {"namespace": self.execution.namespace, "name": self.execution.name}, "uid": self.uid,
-            "action": self.action, "parameters": parameters, "undoes": self.undoes})
+        json!({"execution": self.execution, "uid": self.uid, "action": self.action, "parameters": parameters, "undoes": self.undoes})
     }
 
     /// Reads what `to_json` wrote.
@@ -143,22 +142,17 @@ impl Order {
     pub fn from_json(text: &str) -> Result<Self, Unreadable> {
         #[derive(serde::Deserialize)]
         struct Written {
-            execution: WrittenKey,
+            execution: Key,
             uid: String,
             action: Action,
             parameters: Value,
             #[serde(default)]
             undoes: Option<String>,
         }
-        #[derive(serde::Deserialize)]
-        struct WrittenKey {
-            namespace: Option<String>,
-            name: String,
-        }
-        let Written { execution: WrittenKey { namespace, name }, uid, action, parameters, undoes } =
+        let Written { execution, uid, action, parameters, undoes } =
             serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;
         let parameters = parameters.to_string().into();
-        Ok(Self { execution: Key { namespace, name }, uid, action, parameters, undoes })
+        Ok(Self { execution, uid, action, parameters, undoes })
     }
 }
 

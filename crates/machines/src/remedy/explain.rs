@@ -1,7 +1,7 @@
 //! Why did a remediation run, or why not? The answer in words, from what stands in the objects (I3).
 
 use pawl_api::meta::reference::ObjectRef;
-use pawl_api::meta::{Phase as _, text};
+use pawl_api::meta::{Phase, text};
 use pawl_api::remedy::kubernetes_execution::{
     ConditionResult, CountedApproval, ExecutionResults, RollbackInformation, ValidationResults,
 };
@@ -13,7 +13,7 @@ use pawl_api::remedy::{
 };
 
 use super::memory::Memory;
-use crate::story::{Happened, Story, counted};
+use crate::story::{Happened, Story, counted, of_groups};
 
 /// The story of one WorkflowExecution. `memory` is what its target remembers, where that is known.
 pub fn execution(
@@ -26,14 +26,7 @@ pub fn execution(
     let id = &spec.workflow_ref.workflow_id;
     let mut story = Story::default();
     story.line(format_args!("WorkflowExecution {name}: workflow {id} on {}", spec.target_resource));
-    match status.phase {
-        None => story.line(format_args!("has not been looked at yet")),
-        Some(phase) => {
-            let reason = status.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let message = status.message.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
-            story.line(format_args!("is {phase:?}{reason}{message}"));
-        }
-    }
+    story.phase(status.phase.map(Phase::as_str), status.reason.as_deref(), status.message.as_deref());
     if let Some(details) = &status.failure_details {
         story.line(format_args!("{}", details.natural_language_summary));
     }
@@ -78,14 +71,7 @@ pub fn action(name: &str, execution: &KubernetesExecution, happened: &[Happened]
     if let Some(first) = undoes {
         story.line(format_args!("it takes back ke/{first}"));
     }
-    match status.phase {
-        None => story.line(format_args!("has not been looked at yet")),
-        Some(phase) => {
-            let reason = status.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let message = status.message.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
-            story.line(format_args!("is {}{reason}{message}", phase.as_str()));
-        }
-    }
+    story.phase(status.phase.map(Phase::as_str), status.reason.as_deref(), status.message.as_deref());
     if let (Some(KubernetesExecutionPhase::WaitingApproval), Some(until)) =
         (status.phase, &status.approval_deadline)
     {
@@ -125,12 +111,7 @@ fn policy(story: &mut Story, results: &ValidationResults) {
     let dry_run = if policy.required_dry_run { ", after a dry run" } else { "" };
     let approval = if policy.required_approval {
         let people = counted(policy.approver_count.unwrap_or(1), "person approves", "people approve");
-        let groups = if policy.approver_groups.is_empty() {
-            String::new()
-        } else {
-            format!(" of {}", policy.approver_groups.join(", "))
-        };
-        format!(", once {people}{groups}")
+        format!(", once {people}{}", of_groups(&policy.approver_groups))
     } else {
         String::new()
     };
@@ -266,13 +247,7 @@ pub fn request(
         signal.unwrap_or_default(),
         by.unwrap_or_default()
     ));
-    match status.overall_phase {
-        None => story.line(format_args!("has not been looked at yet")),
-        Some(phase) => {
-            let message = status.message.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
-            story.line(format_args!("is {phase:?}{message}"));
-        }
-    }
+    story.phase(status.overall_phase.map(Phase::as_str), None, status.message.as_deref());
     if let (Some(reason), Some(until)) = (&status.block_reason, &status.blocked_until) {
         story.line(format_args!("it is blocked ({reason}), and tried again at {:.0} at the latest", until.0));
     }

@@ -17,10 +17,8 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use pawl_api::git::workflow::WAITS_FOR;
 use pawl_api::k8s::{CONFIG_MAP, REPLICA_SET, SECRET};
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Duration, Phase as _, Target};
 use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::{OWNER_UID, POLICY, TARGET_HASH};
@@ -42,9 +40,10 @@ use crate::freeze::{self, Selecting};
 use crate::held_run::HeldRun;
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{LEASE, Locks, UNIT};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
 use crate::plan::{Plan, Step};
+use crate::time::later;
 use crate::view::{Context, View};
 
 mod approvals;
@@ -159,15 +158,8 @@ impl Machine for KubernetesExecutions {
             }
         }
         Description {
-            name: "kubernetesexecution",
-            primary: Primary::One(kubernetes_execution::KIND),
-            depth: Depth::Full,
             watches,
             finalizer: Some(finalizers::KUBERNETES_EXECUTION),
-            phases: Some(Table::of::<KubernetesExecutionPhase>(
-                kubernetes_execution::KIND,
-                ["status", "phase"],
-            )),
             writes: vec![
                 Write::main(kubernetes_execution::KIND, &["patch"]),
                 Write::status(kubernetes_execution::KIND),
@@ -176,6 +168,7 @@ impl Machine for KubernetesExecutions {
                 Write::main(SECRET, &["create", "delete"]),
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
+            ..Description::new("kubernetesexecution", kubernetes_execution::KIND)
         }
     }
 
@@ -294,8 +287,4 @@ fn concurrent(view: &dyn View, me: &Object) -> usize {
                 == Some(KubernetesExecutionPhase::Executing.as_str())
     };
     view.list(&kubernetes_execution::KIND, None).iter().filter(|other| executing(other)).count()
-}
-
-fn later(at: Timestamp, by: std::time::Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

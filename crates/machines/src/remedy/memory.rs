@@ -19,6 +19,7 @@ use pawl_api::remedy::workflow_execution::BACKOFF;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
+use crate::time;
 
 /// How many workflows a target remembers: far more than anybody writes for one object, and so few that the annotation
 /// stays below the 256 KiB that all annotations of an object may have, however long their names are.
@@ -283,7 +284,7 @@ fn next_after(failures: u32, failed_at: Option<Timestamp>) -> Next {
 }
 
 fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by.get()).unwrap_or(Timestamp::MAX)
+    time::later(at, by.get())
 }
 
 fn is_zero(count: &u32) -> bool {

@@ -1,7 +1,5 @@
 //! The remedy door: from a signal to a run that mends its target, and the record of it.
 
-#[cfg(test)]
-mod acting;
 pub mod action;
 pub mod alerts;
 pub mod explain;
@@ -21,6 +19,14 @@ pub mod workflow_execution;
 use pawl_api::meta;
 
 use crate::machine::AnyMachine;
+
+/// What a unit says that somebody cancels; `by` is the annotation's value: who, and perhaps why.
+fn cancelled(by: &str) -> String {
+    match by.trim() {
+        "" => "cancelled".to_owned(),
+        by => format!("cancelled: {by}"),
+    }
+}
 
 /// The machines of this door: they run against any Kubernetes. Locks, and what targets remember, are kept in the system
 /// namespace.

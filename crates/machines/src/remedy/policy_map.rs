@@ -9,7 +9,7 @@ use pawl_api::meta::Reason;
 use pawl_api::pawl::labels::POLICY;
 
 use super::safety::{Answer, Policies, Question, SAFETY};
-use crate::machine::{Depth, Description, Machine, Primary, Watch};
+use crate::machine::{Description, Machine, Primary, Watch};
 use crate::object::{Key, Object};
 use crate::plan::{Note, Plan};
 use crate::view::{Context, View};
@@ -27,14 +27,10 @@ impl Machine for PolicyMaps {
 
     fn description(&self) -> Description {
         Description {
-            name: "policy",
             // Of thousands of ConfigMaps a few are policies.
             primary: Primary::Woken(CONFIG_MAP),
-            depth: Depth::Full,
             watches: vec![Watch::other(CONFIG_MAP, of_the_set).by_labels(&[POLICY])],
-            finalizer: None,
-            phases: None,
-            writes: vec![],
+            ..Description::new("policy", CONFIG_MAP)
         }
     }
 

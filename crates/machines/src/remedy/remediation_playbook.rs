@@ -7,7 +7,7 @@ use pawl_api::remedy::remediation_playbook::{self, VALID};
 use pawl_api::remedy::{RemediationPlaybook, RemediationPlaybookStatus};
 
 use super::alerts::Playbook;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::plan::Plan;
 use crate::view::Context;
 
@@ -21,16 +21,12 @@ impl Machine for RemediationPlaybooks {
 
     fn description(&self) -> Description {
         Description {
-            name: "remediationplaybook",
-            primary: Primary::One(remediation_playbook::KIND),
-            depth: Depth::Full,
             // Alerts are answered from what is known here of namespaces: who may act where.
             watches: vec![
                 Watch::other(crate::cluster::namespace::NAMESPACE, |_, _| Vec::new()).metadata_only(),
             ],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::status(remediation_playbook::KIND)],
+            ..Description::new("remediationplaybook", remediation_playbook::KIND)
         }
     }
 

@@ -20,8 +20,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::{Phase, Reason, Target, names};
 use pawl_api::pawl::labels::TARGET_HASH;
 use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
@@ -36,10 +34,11 @@ use crate::audit::{self, Entry, Teller};
 use crate::dag::{self, Node};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::LEASE;
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Note, Plan, Step};
+use crate::plan::{Note, Plan, Step};
 use crate::remedy::action::definition;
+use crate::time::later;
 use crate::view::{Context, View};
 
 mod ending;
@@ -94,9 +93,6 @@ impl Machine for RemediationRequests {
 
     fn description(&self) -> Description {
         Description {
-            name: "remediationrequest",
-            primary: Primary::One(remediation_request::KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::owned(workflow_execution::KIND).by_labels(&[TARGET_HASH]),
                 Watch::owned(kubernetes_execution::KIND),
@@ -104,10 +100,6 @@ impl Machine for RemediationRequests {
                 Watch::other(LEASE, steps::who_waits),
             ],
             finalizer: Some(finalizers::REMEDIATION_REQUEST),
-            phases: Some(Table::of::<RemediationPhase>(
-                remediation_request::KIND,
-                ["status", "overallPhase"],
-            )),
             writes: vec![
                 Write::main(remediation_request::KIND, &["delete", "patch"]),
                 Write::status(remediation_request::KIND),
@@ -115,6 +107,7 @@ impl Machine for RemediationRequests {
                 Write::main(workflow_execution::KIND, &["create", "delete", "patch"]),
                 Write::main(kubernetes_execution::KIND, &["create", "delete", "patch"]),
             ],
+            ..Description::new("remediationrequest", remediation_request::KIND)
         }
     }
 
@@ -156,8 +149,7 @@ fn run(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStat
         return ending::finished(facts, report);
     }
     if let Some(by) = facts.cx.object.annotation(annotations::CANCEL) {
-        let why = by.trim();
-        let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
+        let message = super::cancelled(by);
         return ending::stop(facts, report, RemediationPhase::Cancelled, Reason::Cancelled, &message);
     }
     let target = match &facts.target {
@@ -199,22 +191,18 @@ fn run(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStat
 fn go_on(facts: &Facts<'_>, mut report: Report<'_>) -> Plan<RemediationRequestStatus> {
     let now = report.now;
     let mut plan = Plan::rest();
-    let failed = facts.steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
+    let failed = facts.steps.iter().any(|step| step.failed().is_some());
     for (at, step) in facts.steps.iter().enumerate() {
         let attempt = match &step.standing {
             _ if failed => continue,
             Standing::Ready => 1,
-            Standing::Blocked { since, until, .. } => {
-                if !step.may_retry(*since, *until, now) {
-                    continue;
-                }
-                step.attempt.saturating_add(1)
-            }
+            Standing::Blocked(_) if step.may_retry(now) => step.attempt.saturating_add(1),
             Standing::Waiting
             | Standing::Going
             | Standing::Approving
             | Standing::Done
-            | Standing::Failed { .. } => continue,
+            | Standing::Blocked(_)
+            | Standing::Failed(_) => continue,
         };
         let Some((create, target)) = child(facts, &step.step, attempt) else { continue };
         let told = format!("step {} is started on {target}, attempt {attempt}", step.step.name);
@@ -273,20 +261,19 @@ fn action_child(facts: &Facts<'_>, step: &PlanStep, action: &ActionStep, attempt
     let manifest = json!({
         "metadata": {
             "name": child_name(me.name(), me.uid(), &step.name, attempt),
-            "namespace": me.namespace(),
-            "labels": {
-                labels::REMEDIATION_REQUEST: names::label_value(me.name()),
-                labels::STEP: names::label_value(&step.name),
-            },
-            "ownerReferences": [me.controller_reference()],
+            "labels": marks(me, &step.name),
         },
         "spec": spec,
     });
-    let adopt = Adopt::ControlledBy(me.uid().to_owned());
-    (Step::Create { kind: kubernetes_execution::KIND, manifest, adopt }, told)
+    (Step::create_child(me, kubernetes_execution::KIND, manifest), told)
 }
 
 /// How a child names the request that it is a step of.
+/// The labels of what is done for a step.
+fn marks(me: &Object, step: &str) -> serde_json::Value {
+    json!({labels::REMEDIATION_REQUEST: names::label_value(me.name()), labels::STEP: names::label_value(step)})
+}
+
 fn reference(me: &Object) -> serde_json::Value {
     let kind = me.kind();
     json!({"apiVersion": kind.api_version(), "kind": kind.kind, "namespace": me.namespace(), "name": me.name(),
@@ -302,10 +289,7 @@ fn workflow_child(
     let me = facts.cx.object;
     let target = target_of(workflow, facts.target.as_ref().ok());
     let raw = workflow.target_resource.clone().or_else(|| target.as_ref().map(ToString::to_string))?;
-    let mut marks = json!({
-        labels::REMEDIATION_REQUEST: names::label_value(me.name()),
-        labels::STEP: names::label_value(&step.name),
-    });
+    let mut marks = marks(me, &step.name);
     if let Some(target) = &target {
         marks[TARGET_HASH] = json!(target.short_hash());
     }
@@ -314,11 +298,9 @@ fn workflow_child(
     let manifest = json!({
         "metadata": {
             "name": child_name(me.name(), me.uid(), &step.name, attempt),
-            "namespace": me.namespace(),
             "labels": marks,
             "annotations": {pawl::TARGET: raw},
             "finalizers": [finalizers::WORKFLOW_EXECUTION],
-            "ownerReferences": [me.controller_reference()],
         },
         "spec": {
             "remediationRequestRef": reference(me),
@@ -326,8 +308,7 @@ fn workflow_child(
             "executionConfig": execution_config, "cooldown": cooldown,
         },
     });
-    let adopt = Adopt::ControlledBy(me.uid().to_owned());
-    Some((Step::Create { kind: workflow_execution::KIND, manifest, adopt }, raw))
+    Some((Step::create_child(me, workflow_execution::KIND, manifest), raw))
 }
 
 /// What a step works on; `None` when that is malformed, which its execution will say.
@@ -361,8 +342,7 @@ fn duplicate_of(view: &dyn View, me: &Object, request: &RemediationRequest) -> O
     if fingerprint.is_empty() {
         return None;
     }
-    let place =
-        |object: &Object| (object.meta().creation_timestamp.as_ref().map(|at| at.0), object.uid().to_owned());
+    let place = |object: &Object| (object.created_at(), object.uid().to_owned());
     let same =
         view.labelled(&remediation_request::KIND, labels::FINGERPRINT, &names::label_value(fingerprint));
     same.into_iter().find(|other| {
@@ -385,8 +365,4 @@ fn phase_of(request: &RemediationRequest) -> Option<RemediationPhase> {
 /// Where an object of a name is, in the request's namespace.
 fn beside(me: &Object, name: &str) -> Key {
     Key::new(me.namespace(), name)
-}
-
-fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

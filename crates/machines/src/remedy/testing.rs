@@ -1,5 +1,7 @@
 //! A small cluster with the machines of this door, and a Tekton that is played by the test.
 
+pub(super) mod actions;
+
 use std::time::Duration;
 
 use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;

@@ -19,10 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pawl_api::k8s::CUSTOM_RESOURCE_DEFINITION;
-use pawl_api::meta::phase::Table;
 use pawl_api::meta::{self, Gate, GateName, Kind, Reason, Target};
 use pawl_api::pawl::freeze::Door;
 use pawl_api::pawl::labels::TARGET_HASH;
@@ -30,9 +28,7 @@ use pawl_api::pawl::{SYSTEM_NAMESPACE, annotations as pawl};
 use pawl_api::remedy::workflow_execution::{
     self, ConflictingWorkflow, Engine, RecentRemediation, SkipDetails, TIMEOUT_GRACE,
 };
-use pawl_api::remedy::{
-    WorkflowExecution, WorkflowExecutionPhase, WorkflowExecutionStatus, annotations, finalizers,
-};
+use pawl_api::remedy::{WorkflowExecution, WorkflowExecutionStatus, annotations, finalizers};
 use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN, TaskRun};
 use serde_json::json;
 
@@ -46,9 +42,10 @@ use crate::freeze::{self, Selecting};
 use crate::held_run::{self, HeldRun, RunState};
 use crate::lifecycle::{self, Lifecycle};
 use crate::lock::{self, Busy, LEASE, Lock, LockResult, Locks, Marks, UNIT};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Note, Plan, Step};
+use crate::time::later;
 use crate::view::{Context, Served, View};
 
 mod ending;
@@ -123,9 +120,6 @@ impl Machine for WorkflowExecutions {
 
     fn description(&self) -> Description {
         Description {
-            name: "workflowexecution",
-            primary: Primary::One(workflow_execution::KIND),
-            depth: Depth::Full,
             watches: vec![
                 Watch::other(PIPELINE_RUN, wakes::of_the_execution),
                 Watch::other(TASK_RUN, wakes::of_the_execution),
@@ -137,7 +131,6 @@ impl Machine for WorkflowExecutions {
                 freeze::watch(|_, _| Vec::new()),
             ],
             finalizer: Some(finalizers::WORKFLOW_EXECUTION),
-            phases: Some(Table::of::<WorkflowExecutionPhase>(workflow_execution::KIND, ["status", "phase"])),
             writes: vec![
                 Write::main(workflow_execution::KIND, &["patch"]),
                 Write::status(workflow_execution::KIND),
@@ -146,6 +139,7 @@ impl Machine for WorkflowExecutions {
                 Write::main(JOB, &["create", "delete", "patch"]),
                 Write::main(LEASE, &["create", "delete", "patch"]),
             ],
+            ..Description::new("workflowexecution", workflow_execution::KIND)
         }
     }
 
@@ -328,7 +322,7 @@ fn invalid(report: Report<'_>, problem: &str) -> Plan<WorkflowExecutionStatus> {
 /// does not wait for ever for a kind that is defined and in this version never served.
 fn unsupported(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowExecutionStatus> {
     let kind = run::kind_of(facts.cx.typed.spec.engine);
-    let created = facts.cx.object.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let created = facts.cx.object.created_at();
     let patient = created.is_some_and(|created| report.now < later(created, APPEARS_WITHIN));
     let definition = Key::new(None, &format!("{}.{}", kind.plural, kind.group));
     let definition = Reference { kind: CUSTOM_RESOURCE_DEFINITION, key: definition, uid: String::new() };
@@ -551,8 +545,4 @@ impl Facts<'_> {
     fn ours(&self) -> Option<Run> {
         self.run.own().map(Run::read)
     }
-}
-
-fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

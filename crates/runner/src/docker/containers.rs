@@ -1,16 +1,17 @@
 //! What is an engine told to make of a plan, and what does it tell of what it made?
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use http::Method;
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Engine;
 use super::http::{Ask, Error};
+use crate::cgroup::{CPU_PERIOD_MICROS, MAX_PIDS, cpu_quota_micros};
 use crate::plan::{EngineTerms, Launch};
 
 /// Whose a container is. Labels are how containers are found again.
@@ -20,11 +21,6 @@ const CONTAINER_LABEL: &str = "dev.pawl.container";
 /// For people who look at the engine.
 const NAME_LABEL: &str = "dev.pawl.pod";
 
-/// The kernel's window for CPU time, and the smallest share of it that it takes.
-const CPU_PERIOD_MICROS: u64 = 100_000;
-const MIN_CPU_QUOTA_MICROS: u64 = 1_000;
-/// As where limits are kept without an engine.
-const MAX_PIDS: u64 = crate::cgroup::MAX_PIDS;
 /// The engine's own copy of the output, until the container is removed; ours is what people read. What an engine cuts off
 /// before it was copied is lost, and one that may keep little cuts under the hands of whoever follows a container that
 /// talks fast: so it may keep minutes of it, and not all of a disk.
@@ -221,131 +217,54 @@ impl Engine {
         Ok(lines.into_iter().map(listed).collect())
     }
 
-    fn body(&self, order: &Order<'_>) -> Create {
+    /// What an engine is sent to make a container.
+    fn body(&self, order: &Order<'_>) -> Value {
         let Order { launch, terms, .. } = order;
-        let labels = [
-            (NODE_LABEL, &*self.node),
-            (POD_LABEL, order.pod_uid),
-            (CONTAINER_LABEL, order.container),
-            (NAME_LABEL, order.pod),
+        let mount = |Mounted { source, target, read_only }: &Mounted| {
+            json!({
+                "Type": "bind", "Source": source.to_string_lossy(), "Target": target.to_string_lossy(),
+                "ReadOnly": read_only, "BindOptions": {"Propagation": "rprivate"},
+            })
+        };
+        let mut host = json!({
+            "NetworkMode": if order.network { "host" } else { "none" },
+            "IpcMode": "private",
+            "Mounts": order.mounts.iter().map(mount).collect::<Value>(),
+            "PidsLimit": MAX_PIDS,
+            "ReadonlyRootfs": launch.read_only_root,
+            "CapAdd": terms.capabilities_added,
+            "CapDrop": terms.capabilities_dropped,
+            "SecurityOpt": if terms.may_escalate { json!([]) } else { json!(["no-new-privileges"]) },
+            "GroupAdd": terms.groups.iter().map(ToString::to_string).collect::<Value>(),
+            // Both engines know it under this name, and can read it back.
+            "LogConfig": {"Type": "json-file", "Config": {"max-size": MAX_ENGINE_LOG}},
+            "RestartPolicy": {"Name": "no"},
+        });
+        let limits = [
+            ("Memory", launch.memory_bytes),
+            // Memory and swap together: none of the latter, as in Kubernetes.
+            ("MemorySwap", launch.memory_bytes),
+            ("CpuPeriod", launch.cpu_milli.map(|_| CPU_PERIOD_MICROS)),
+            ("CpuQuota", launch.cpu_milli.map(cpu_quota_micros)),
         ];
-        Create {
-            image: terms.image.clone(),
-            hostname: order.hostname.to_owned(),
-            user: terms.user.clone(),
-            env: launch.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        if let Some(host) = host.as_object_mut() {
+            host.extend(limits.into_iter().filter_map(|(key, limit)| Some((key.to_owned(), limit?.into()))));
+        }
+        json!({
+            "Image": terms.image,
+            "Hostname": order.hostname,
+            "User": terms.user,
+            "Env": launch.env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Value>(),
             // The whole of it: the image's own words are among them where they count, and are not asked again.
-            entrypoint: launch.argv.clone(),
-            cmd: Vec::new(),
-            working_dir: launch.working_dir.clone(),
-            labels: labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into(),
-            host_config: HostConfig {
-                network_mode: if order.network { "host" } else { "none" },
-                ipc_mode: "private",
-                mounts: order.mounts.iter().map(Mount::of).collect(),
-                memory: launch.memory_bytes,
-                // Memory and swap together: none of the latter, as in Kubernetes.
-                memory_swap: launch.memory_bytes,
-                cpu_period: launch.cpu_milli.map(|_| CPU_PERIOD_MICROS),
-                cpu_quota: launch
-                    .cpu_milli
-                    .map(|milli| (milli.saturating_mul(CPU_PERIOD_MICROS) / 1000).max(MIN_CPU_QUOTA_MICROS)),
-                pids_limit: MAX_PIDS,
-                readonly_rootfs: launch.read_only_root,
-                cap_add: terms.capabilities_added.clone(),
-                cap_drop: terms.capabilities_dropped.clone(),
-                security_opt: if terms.may_escalate { Vec::new() } else { vec!["no-new-privileges"] },
-                group_add: terms.groups.iter().map(ToString::to_string).collect(),
-                log_config: LogConfig {
-                    // Both engines know it under this name, and can read it back.
-                    type_: "json-file",
-                    config: [("max-size".to_owned(), MAX_ENGINE_LOG.to_owned())].into(),
-                },
-                restart_policy: RestartPolicy { name: "no" },
+            "Entrypoint": launch.argv,
+            "Cmd": [],
+            "WorkingDir": launch.working_dir,
+            "Labels": {
+                NODE_LABEL: &*self.node, POD_LABEL: order.pod_uid, CONTAINER_LABEL: order.container,
+                NAME_LABEL: order.pod,
             },
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Create {
-    image: String,
-    hostname: String,
-    user: String,
-    env: Vec<String>,
-    entrypoint: Vec<String>,
-    cmd: Vec<String>,
-    working_dir: String,
-    labels: BTreeMap<String, String>,
-    host_config: HostConfig,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct HostConfig {
-    network_mode: &'static str,
-    ipc_mode: &'static str,
-    mounts: Vec<Mount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    memory_swap: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_period: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_quota: Option<u64>,
-    pids_limit: u64,
-    readonly_rootfs: bool,
-    cap_add: Vec<String>,
-    cap_drop: Vec<String>,
-    security_opt: Vec<&'static str>,
-    group_add: Vec<String>,
-    log_config: LogConfig,
-    restart_policy: RestartPolicy,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Mount {
-    #[serde(rename = "Type")]
-    type_: &'static str,
-    source: PathBuf,
-    target: PathBuf,
-    read_only: bool,
-    bind_options: BindOptions,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct BindOptions {
-    propagation: &'static str,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct LogConfig {
-    #[serde(rename = "Type")]
-    type_: &'static str,
-    config: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct RestartPolicy {
-    name: &'static str,
-}
-
-impl Mount {
-    fn of(mounted: &Mounted) -> Self {
-        let at = |path: &Path| path.to_owned();
-        Self {
-            type_: "bind",
-            source: at(&mounted.source),
-            target: at(&mounted.target),
-            read_only: mounted.read_only,
-            bind_options: BindOptions { propagation: "rprivate" },
-        }
+            "HostConfig": host,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Engine;
 use super::http::{Ask, Error};
-use crate::logs::{Again, Channel, Resumed};
+use crate::logs::{Channel, Marks, Resumed};
 
 /// Which output, three zeros, and the length of what follows.
 const HEAD_BYTES: usize = 8;
@@ -57,7 +57,7 @@ impl Engine {
     }
 }
 
-fn take_frames(held: &mut BytesMut, log: &mut Resumed, again: &mut Again) -> Result<(), Error> {
+fn take_frames(held: &mut BytesMut, log: &mut Resumed, again: &mut Marks) -> Result<(), Error> {
     while let Some((channel, line)) = frame(held)? {
         let (at, text) = split(&line);
         log.add(channel, at, text, again);

@@ -21,8 +21,7 @@ const BESIDE: &str = ".anew";
 #[derive(Debug)]
 pub(crate) struct Resumed {
     writer: Writer,
-    stdout: Mark,
-    stderr: Mark,
+    marks: Marks,
     lines: u64,
     /// What was written, in one number: two logs with the same say the same.
     said: DefaultHasher,
@@ -38,11 +37,20 @@ struct Mark {
     count: u64,
 }
 
-/// What the source says once more before it comes to what is new.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Again {
+/// How far both outputs are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
     stdout: Mark,
     stderr: Mark,
+}
+
+impl Marks {
+    fn of(&mut self, channel: Channel) -> &mut Mark {
+        match channel {
+            Channel::Stdout => &mut self.stdout,
+            Channel::Stderr => &mut self.stderr,
+        }
+    }
 }
 
 impl Mark {
@@ -113,8 +121,8 @@ impl Logs {
 
 impl Resumed {
     fn new(writer: Writer) -> Self {
-        let (stdout, stderr, said) = (Mark::default(), Mark::default(), DefaultHasher::new());
-        Self { writer, stdout, stderr, lines: 0, said, pending: Vec::new(), broken: false }
+        let (marks, said) = (Marks::default(), DefaultHasher::new());
+        Self { writer, marks, lines: 0, said, pending: Vec::new(), broken: false }
     }
 
     /// The same run's log from its beginning, beside this one.
@@ -146,17 +154,14 @@ impl Resumed {
 
     /// One more entry is in the log.
     fn passed(&mut self, channel: Channel, at: Timestamp, whole: bool, text: &[u8]) {
-        match channel {
-            Channel::Stdout => self.stdout.pass(at),
-            Channel::Stderr => self.stderr.pass(at),
-        }
+        self.marks.of(channel).pass(at);
         self.lines += 1;
         (channel == Channel::Stderr, whole, text).hash(&mut self.said);
     }
 
     /// The time since which the source is to be read: no output is newer in the log than the older of both.
     pub(crate) fn newest(&self) -> Option<Timestamp> {
-        match (self.stdout.at, self.stderr.at) {
+        match (self.marks.stdout.at, self.marks.stderr.at) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -167,17 +172,14 @@ impl Resumed {
     }
 
     /// To be asked for before the source is read, and shown with every line of it.
-    pub(crate) fn again(&self) -> Again {
-        Again { stdout: self.stdout, stderr: self.stderr }
+    pub(crate) fn again(&self) -> Marks {
+        self.marks
     }
 
     /// Adds a line, or a part of one without a line feed, unless it is there already. It is in the log after the next
     /// [`Self::flush`].
-    pub(crate) fn add(&mut self, channel: Channel, at: Timestamp, text: &[u8], again: &mut Again) {
-        let known = match channel {
-            Channel::Stdout => &mut again.stdout,
-            Channel::Stderr => &mut again.stderr,
-        };
+    pub(crate) fn add(&mut self, channel: Channel, at: Timestamp, text: &[u8], again: &mut Marks) {
+        let known = again.of(channel);
         let (text, whole) = match text.strip_suffix(b"\n") {
             Some(text) => (text, true),
             None => (text, false),

@@ -130,7 +130,7 @@ fn file(tar: impl Read, layer: &str) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oci::build::Builder;
+    use crate::oci::testing::Builder;
     use serde_json::json;
 
     const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";

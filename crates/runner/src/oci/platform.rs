@@ -21,11 +21,6 @@ impl Platform {
         };
         Self { os: "linux".to_owned(), architecture: architecture.to_owned() }
     }
-
-    /// Whether what was made for this platform is for that one.
-    pub(super) fn serves(&self, wanted: &Self) -> bool {
-        self == wanted
-    }
 }
 
 impl fmt::Display for Platform {

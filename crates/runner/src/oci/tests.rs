@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::build::{Builder, LAYER_TYPE};
+use super::testing::{Builder, LAYER_TYPE};
 use super::*;
 
 /// A tar of files.

@@ -7,7 +7,7 @@ use tar::{EntryType, Header};
 
 use super::*;
 use crate::oci::Platform;
-use crate::oci::build::{Builder, LAYER_TYPE};
+use crate::oci::testing::{Builder, LAYER_TYPE};
 
 /// An entry of a layer, as a test writes it.
 #[derive(Clone, Copy)]

@@ -103,19 +103,14 @@ impl Worker {
         }
         let here = engine.image(&reference).await.map_err(|error| {
             let message = format!("Failed to inspect image \"{name}\": {error}");
-            let note = Note::warning("InspectFailed", message.clone());
-            Refused::Later { reason: "ImageInspectError", note, message }
+            Refused::later("ImageInspectError", "InspectFailed", message)
         })?;
         match (policy(container, &reference), here) {
             (Policy::Never | Policy::IfNotPresent, Some(image)) => {
                 self.note(Note::pulled(&name)).await;
                 Ok(Image::Engine(Arc::new(image)))
             }
-            (Policy::Never, None) => {
-                let message = format!("Container image \"{name}\" is not present with pull policy of Never");
-                let note = Note::warning("ErrImageNeverPull", message.clone());
-                Err(Refused::Later { reason: "ErrImageNeverPull", note, message })
-            }
+            (Policy::Never, None) => Err(Refused::never_pulled(&name)),
             (Policy::Always, _) | (Policy::IfNotPresent, None) => {
                 self.note(Note::normal("Pulling", format!("Pulling image \"{name}\""))).await;
                 self.begin_pull(index, engine.clone(), reference);
@@ -181,8 +176,7 @@ fn reference(name: &str) -> Result<Reference, Refused> {
     name.parse().map_err(|error| {
         let message =
             format!("Failed to apply default image tag \"{name}\": {error}: invalid reference format");
-        let note = Note::warning("InspectFailed", message.clone());
-        Refused::Later { reason: "InvalidImageName", note, message }
+        Refused::later("InvalidImageName", "InspectFailed", message)
     })
 }
 

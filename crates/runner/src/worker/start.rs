@@ -52,6 +52,19 @@ pub(super) enum Refused {
     },
 }
 
+impl Refused {
+    /// Tried again; the Event says what the status says.
+    pub(super) fn later(reason: &'static str, event: &'static str, message: String) -> Self {
+        Self::Later { reason, note: Note::warning(event, message.clone()), message }
+    }
+
+    /// The image is not here, and may not be pulled.
+    pub(super) fn never_pulled(image: &str) -> Self {
+        let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+        Self::later("ErrImageNeverPull", "ErrImageNeverPull", message)
+    }
+}
+
 impl Worker {
     pub(super) async fn start(&mut self, index: usize) {
         let Some(container) = self.container(index).cloned() else { return };
@@ -129,9 +142,7 @@ impl Worker {
         })?;
         let never = container.image_pull_policy.as_deref() == Some("Never");
         if never && image == Image::Host(WhyHost::Unknown) {
-            let message = format!("Container image \"{name}\" is not present with pull policy of Never");
-            let note = Note::warning("ErrImageNeverPull", message.clone());
-            return Err(Refused::Later { reason: "ErrImageNeverPull", note, message });
+            return Err(Refused::never_pulled(&name));
         }
         Ok(image)
     }
@@ -143,11 +154,7 @@ impl Worker {
         image: &Image,
     ) -> Result<(Launch, BTreeMap<String, Ready>), Refused> {
         let shared = &self.shared;
-        let mount = |message: String| Refused::Later {
-            reason: "ContainerCreating",
-            note: Note::warning("FailedMount", message.clone()),
-            message,
-        };
+        let mount = |message: String| Refused::later("ContainerCreating", "FailedMount", message);
         let pod = self.with_access().await;
         let pod = pod.map_err(|error| mount(format!("reading the pod's ServiceAccount: {error}")))?;
         let found = sources::collect(&shared.client, &pod, &shared.claims).await;

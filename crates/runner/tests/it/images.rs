@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use pawl_runner::oci::Digest;
-use pawl_runner::oci::build::{Builder, LAYER_TYPE};
+use pawl_runner::oci::testing::{Builder, LAYER_TYPE};
 use pawl_runner::{Isolation, LogOptions};
 use serde_json::{Value, json};
 

@@ -22,7 +22,6 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("crates/engine/src/engine.rs", "is_leading"),
     ("crates/engine/src/engine.rs", "resync"),
     ("crates/machines/src/cache.rs", "without"),
-    ("crates/runner/src/oci/build.rs", "LAYER_TYPE"),
 ];
 
 /// Public items of libraries that no code uses.

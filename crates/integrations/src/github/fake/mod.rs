@@ -7,11 +7,12 @@
 //! ```
 //! Inside it is a function: a request and the time in, an answer out, no runtime and no chance. Ids are counted, hashes
 //! are git's. Faults happen on order ([`Fault`]). What it answers is held against GitHub's own description by
-//! [`super::contract`] in every test, so that it cannot agree with our mistakes.
+//! [`contract`] in every test, so that it cannot agree with our mistakes.
 
 mod access;
 mod answers;
 mod asked;
+pub mod contract;
 mod deeds;
 mod deliveries;
 mod fault;

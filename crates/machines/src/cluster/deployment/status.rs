@@ -7,9 +7,10 @@ use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Round, Set};
-use crate::cluster::job::{later, some};
+use crate::cluster::job::some;
 use crate::cluster::replica_set::REPLICA_FAILURE;
 use crate::plan::{Plan, Wake};
+use crate::time::later;
 
 const PROGRESSING: &str = "Progressing";
 const COMPLETE: &str = "NewReplicaSetAvailable";

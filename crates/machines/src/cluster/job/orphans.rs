@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::pods::Seen;
 use super::{JOB, POD};
-use crate::machine::{Depth, Description, Machine, Primary, Watch, Write};
+use crate::cluster::owned_pod::OwnedPod;
+use crate::machine::{Description, Machine, Watch, Write};
 use crate::object::{Key, Object, Reference};
 use crate::plan::{Plan, Step};
 use crate::view::{Context, View};
@@ -21,18 +21,16 @@ impl Machine for OrphanPods {
 
     fn description(&self) -> Description {
         Description {
-            name: "job-orphans",
-            primary: Primary::One(POD),
-            depth: Depth::Full,
             watches: vec![Watch::other(JOB, pods_of).metadata_only()],
-            finalizer: None,
-            phases: None,
             writes: vec![Write::main(POD, &["patch"])],
+            ..Description::new("job-orphans", POD)
         }
     }
 
     fn reconcile(&self, cx: &Context<'_, Pod>) -> Plan<()> {
-        let Some(pod) = Seen::of(Arc::clone(cx.object)).filter(Seen::is_tracked) else { return Plan::rest() };
+        let Some(pod) = OwnedPod::of(Arc::clone(cx.object)).filter(OwnedPod::is_tracked) else {
+            return Plan::rest();
+        };
         let Some(owner) = cx.object.controller().filter(|owner| owner.kind == JOB.kind) else {
             return Plan::step(pod.release());
         };

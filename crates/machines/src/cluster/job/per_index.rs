@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::pods::{self, Action, Seen};
+use super::pods::{self, Action};
 use super::{FIRST_BACKOFF, LONGEST_BACKOFF, Round, later};
 use crate::backoff;
+use crate::cluster::owned_pod::OwnedPod;
 
 impl<'a> Round<'a> {
     pub(super) fn limit_per_index(&self) -> Option<i32> {
@@ -23,32 +24,32 @@ impl<'a> Round<'a> {
             .pods
             .iter()
             .filter(|pod| pod.is_tracked() && self.counts_as_failed(pod) && self.is_last_straw(pod, limit))
-            .filter_map(Seen::index)
+            .filter_map(OwnedPod::index)
             .collect();
         self.failed_indexes.insert_all(given_up, completions);
         self.status.failed_indexes = Some(self.failed_indexes.to_string());
         if self.ending().is_none() {
-            self.held = self.tallies().into_values().map(Seen::uid).collect();
+            self.held = self.tallies().into_values().map(OwnedPod::uid).collect();
         }
     }
 
-    fn is_last_straw(&self, pod: &Seen, limit: i32) -> bool {
+    fn is_last_straw(&self, pod: &OwnedPod, limit: i32) -> bool {
         let action = self.action(pod).map(|(action, _)| action);
         action == Some(Action::FailIndex) || (self.counts(pod) && pod.tally().counted >= limit)
     }
 
     /// Whether a failure counts: a pod failure policy may say that it does not.
-    pub(super) fn counts(&self, pod: &Seen) -> bool {
+    pub(super) fn counts(&self, pod: &OwnedPod) -> bool {
         self.action(pod).is_none_or(|(action, _)| action != Action::Ignore)
     }
 
     /// The last failed Pod of every index that is to be tried again and has no Pod yet.
-    fn tallies(&self) -> BTreeMap<i32, &'a Seen> {
+    fn tallies(&self) -> BTreeMap<i32, &'a OwnedPod> {
         let pods = self.pods;
-        let busy: BTreeSet<i32> = self.active().filter_map(Seen::index).collect();
+        let busy: BTreeSet<i32> = self.active().filter_map(OwnedPod::index).collect();
         let done: BTreeSet<i32> =
-            pods.iter().filter(|pod| pod.has_succeeded()).filter_map(Seen::index).collect();
-        let mut last: BTreeMap<i32, &Seen> = BTreeMap::new();
+            pods.iter().filter(|pod| pod.has_succeeded()).filter_map(OwnedPod::index).collect();
+        let mut last: BTreeMap<i32, &OwnedPod> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| pod.is_tracked() && self.counts_as_failed(pod)) {
             let open = |index: &i32| {
                 Some(*index) < self.spec.completions

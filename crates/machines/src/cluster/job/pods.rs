@@ -1,18 +1,18 @@
 //! The Pods of a Job: what one sighting of a Pod says, and how a new one is written.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{
     PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyRule,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::ContainerStatus;
 use pawl_api::meta::names;
 use serde_json::{Value, json};
 
 use super::TRACKING;
+use crate::cluster::owned_pod::OwnedPod;
+use crate::json::{default, object};
 use crate::object::Object;
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 
 /// Which index of an Indexed Job a Pod works on; an annotation and a label.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -25,30 +25,10 @@ const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-co
 /// only waits for the earlier to be deleted.
 const NAME_HEX: usize = 8;
 
-/// A Pod as it was last seen.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) object: Arc<Object>,
-    pod: Arc<Pod>,
-}
-
-impl Seen {
-    pub(super) fn of(object: Arc<Object>) -> Option<Self> {
-        let pod = object.parse::<Pod>().ok()?;
-        Some(Self { object, pod })
-    }
-
-    pub(super) fn uid(&self) -> &str {
-        self.object.uid()
-    }
-
+impl OwnedPod {
     /// Whether its result may still have to be counted.
     pub(super) fn is_tracked(&self) -> bool {
         self.object.has_finalizer(TRACKING)
-    }
-
-    fn phase(&self) -> &str {
-        self.pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
     }
 
     pub(super) fn has_succeeded(&self) -> bool {
@@ -63,21 +43,9 @@ impl Seen {
         self.phase() == "Running"
     }
 
-    fn is_over(&self) -> bool {
-        self.has_succeeded() || self.has_failed()
-    }
-
-    pub(super) fn is_active(&self) -> bool {
-        !self.is_over() && !self.object.is_deleting()
-    }
-
-    pub(super) fn is_terminating(&self) -> bool {
+    /// On its way out, and not over yet.
+    pub(super) fn is_ending(&self) -> bool {
         !self.is_over() && self.object.is_deleting()
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        let conditions = self.pod.status.as_ref().and_then(|status| status.conditions.as_deref());
-        conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True")
     }
 
     pub(super) fn index(&self) -> Option<i32> {
@@ -89,17 +57,13 @@ impl Seen {
         Tally { counted: read(FAILURES), ignored: read(IGNORED_FAILURES) }
     }
 
-    pub(super) fn created_at(&self) -> Option<Timestamp> {
-        self.object.meta().creation_timestamp.as_ref().map(|time| time.0)
-    }
-
     /// When its last container ended; as a last resort, when it was made.
     pub(super) fn finished_at(&self) -> Option<Timestamp> {
         let ended = self.containers().filter_map(|container| {
             Some(container.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)
         });
         let deleted = self.object.meta().deletion_timestamp.as_ref().map(|time| time.0);
-        ended.max().or(deleted).or_else(|| self.created_at())
+        ended.max().or(deleted).or_else(|| self.object.created_at())
     }
 
     pub(super) fn restarts(&self) -> i32 {
@@ -115,7 +79,7 @@ impl Seen {
     }
 
     /// Why a Pod must go depends on what it was seen doing: one that has ended meanwhile has a result to be counted.
-    pub(super) fn delete(&self) -> Step {
+    pub(super) fn delete_as_seen(&self) -> Step {
         Step::delete_unchanged(&self.object)
     }
 
@@ -220,19 +184,17 @@ pub(super) fn name(job: &Object, index: Option<i32>, attempt: i32) -> String {
 /// A Pod from the Job's template, tracked until its result is counted.
 pub(super) fn create(job: &Object, name: &str, index: Option<i32>, tally: Option<Tally>) -> Step {
     let mut manifest = job.raw().pointer("/spec/template").cloned().unwrap_or_default();
-    let metadata = entry(&mut manifest, "metadata");
+    let metadata = object(&mut manifest, "metadata");
     metadata["name"] = name.into();
-    metadata["namespace"] = json!(job.namespace());
     metadata["finalizers"] = json!([TRACKING]);
-    metadata["ownerReferences"] = json!([job.controller_reference()]);
-    let labels = entry(metadata, "labels");
+    let labels = object(metadata, "labels");
     for prefix in ["batch.kubernetes.io/", ""] {
-        default(labels, &format!("{prefix}controller-uid"), job.uid());
-        default(labels, &format!("{prefix}job-name"), &names::label_value(job.name()));
+        default(labels, &format!("{prefix}controller-uid"), job.uid().into());
+        default(labels, &format!("{prefix}job-name"), names::label_value(job.name()).into());
     }
     if let Some(index) = index {
         labels[INDEX] = index.to_string().into();
-        let annotations = entry(metadata, "annotations");
+        let annotations = object(metadata, "annotations");
         annotations[INDEX] = index.to_string().into();
         if let Some(tally) = tally {
             annotations[FAILURES] = tally.counted.to_string().into();
@@ -240,15 +202,14 @@ pub(super) fn create(job: &Object, name: &str, index: Option<i32>, tally: Option
                 annotations[IGNORED_FAILURES] = tally.ignored.to_string().into();
             }
         }
-        let spec = entry(&mut manifest, "spec");
-        default(spec, "hostname", &names::label(&format!("{}-{index}", job.name())));
+        let spec = object(&mut manifest, "spec");
+        default(spec, "hostname", names::label(&format!("{}-{index}", job.name())).into());
         for list in ["initContainers", "containers"] {
             let containers = spec.get_mut(list).and_then(Value::as_array_mut);
             containers.into_iter().flatten().for_each(tell_index);
         }
     }
-    let kind = super::POD;
-    Step::Create { kind, manifest, adopt: Adopt::ControlledBy(job.uid().to_owned()) }
+    Step::create_child(job, super::POD, manifest)
 }
 
 fn tell_index(container: &mut Value) {
@@ -261,23 +222,5 @@ fn tell_index(container: &mut Value) {
         let field = json!({"fieldPath": format!("metadata.labels['{INDEX}']")});
         env.push(json!({"name": VARIABLE, "valueFrom": {"fieldRef": field}}));
         container["env"] = env.into();
-    }
-}
-
-/// The object under `key`, made where there is none.
-fn entry<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
-    if !parent.is_object() {
-        *parent = json!({});
-    }
-    let child = &mut parent[key];
-    if !child.is_object() {
-        *child = json!({});
-    }
-    child
-}
-
-fn default(fields: &mut Value, key: &str, value: &str) {
-    if fields.get(key).is_none() {
-        fields[key] = value.into();
     }
 }

@@ -3,9 +3,11 @@ use super::*;
 use crate::cluster::garbage::Garbage;
 use crate::machine::AnyMachine;
 use crate::object::Key;
+use crate::object::Object;
 use crate::testing::Cluster;
 use crate::view::{Input, View};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A cluster with one Job, in which the test is the node that runs the Pods.
 struct Run {

@@ -17,6 +17,16 @@ pub(super) struct Verdict {
     pub(super) message: String,
 }
 
+impl Verdict {
+    fn failure(reason: &str, message: impl Into<String>) -> Self {
+        Self { success: false, reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn success(reason: &str, message: impl Into<String>) -> Self {
+        Self { success: true, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
 impl Round<'_> {
     /// A verdict that was reached before stands.
     pub(super) fn ending(&self) -> Option<Verdict> {
@@ -43,23 +53,21 @@ impl Round<'_> {
     }
 
     fn new_verdict(&self) -> Option<Verdict> {
-        let failure = |reason: &str, message: String| {
-            Some(Verdict { success: false, reason: reason.to_owned(), message })
-        };
         let failed = self.pods.iter().filter(|pod| pod.is_tracked() && pod.has_failed());
         for pod in failed {
             if let Some((Action::FailJob, message)) = self.action(pod) {
-                return failure("PodFailurePolicy", message);
+                return Some(Verdict::failure("PodFailurePolicy", message));
             }
         }
         let held = self.pods.iter().filter(|pod| self.held.contains(pod.uid()));
         let held = count(held.filter(|pod| self.counts(pod)).count());
         if self.failed().saturating_add(held) > self.backoff_limit() || self.restarts_exceed_limit() {
-            return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit".to_owned());
+            let message = "Job has reached the specified backoff limit";
+            return Some(Verdict::failure("BackoffLimitExceeded", message));
         }
         if self.deadline().is_some_and(|deadline| deadline <= self.cx.now) {
-            let message = "Job was active longer than specified deadline".to_owned();
-            return failure("DeadlineExceeded", message);
+            let message = "Job was active longer than specified deadline";
+            return Some(Verdict::failure("DeadlineExceeded", message));
         }
         if let Some(verdict) = self.verdict_on_indexes() {
             return Some(verdict);
@@ -68,12 +76,8 @@ impl Round<'_> {
             Some(completions) => self.succeeded() >= completions,
             None => self.succeeded() > 0 && self.active().next().is_none(),
         };
-        let message = "Reached expected number of succeeded pods".to_owned();
-        (complete && !self.is_suspended()).then(|| Verdict {
-            success: true,
-            reason: "CompletionsReached".to_owned(),
-            message,
-        })
+        let message = "Reached expected number of succeeded pods";
+        (complete && !self.is_suspended()).then(|| Verdict::success("CompletionsReached", message))
     }
 
     fn backoff_limit(&self) -> i32 {
@@ -99,23 +103,19 @@ impl Round<'_> {
     /// What the indexes decide, each on its own or as a policy picks them.
     fn verdict_on_indexes(&self) -> Option<Verdict> {
         let (true, Some(completions)) = (self.is_indexed(), self.spec.completions) else { return None };
-        let failure = |reason: &str, message: &str| {
-            Some(Verdict { success: false, reason: reason.to_owned(), message: message.to_owned() })
-        };
         let given_up = self.failed_indexes.len();
         if self.limit_per_index().is_some() {
             if self.spec.max_failed_indexes.is_some_and(|max| given_up > max) {
                 let message = "Job has exceeded the specified maximal number of failed indexes";
-                return failure("MaxFailedIndexesExceeded", message);
+                return Some(Verdict::failure("MaxFailedIndexesExceeded", message));
             }
             if given_up > 0 && given_up.saturating_add(self.indexes.len()) >= completions {
-                return failure("FailedIndexes", "Job has failed indexes");
+                return Some(Verdict::failure("FailedIndexes", "Job has failed indexes"));
             }
         }
         let rules = self.spec.success_policy.as_ref().map(|policy| policy.rules.as_slice())?;
         let content = rules.iter().position(|rule| contents(rule, &self.indexes, completions))?;
-        let message = format!("Matched rules at index {content}");
-        Some(Verdict { success: true, reason: "SuccessPolicy".to_owned(), message })
+        Some(Verdict::success("SuccessPolicy", format!("Matched rules at index {content}")))
     }
 }
 

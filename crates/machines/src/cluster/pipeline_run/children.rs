@@ -10,7 +10,7 @@ use super::graph::{Graph, Node};
 use crate::cluster::tekton::substitute::{Replacements, carry, names_param};
 use crate::cluster::tekton::{MANAGED_BY, child_name, handed_down, workspace};
 use crate::object::Object;
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 
 /// Everything a TaskRun is made of.
 #[derive(Debug)]
@@ -69,13 +69,12 @@ impl Making<'_> {
         spec.extend(task.retries.filter(|it| *it > 0).map(|retries| ("retries".to_owned(), json!(retries))));
         let manifest = json!({
             "metadata": {
-                "name": name(self.me.name(), &task.name), "namespace": self.me.namespace(),
+                "name": name(self.me.name(), &task.name),
                 "labels": self.labels(node), "annotations": handed_down(self.me.annotations()),
-                "ownerReferences": [self.me.controller_reference()],
             },
             "spec": spec,
         });
-        Step::Create { kind: TASK_RUN, manifest, adopt: Adopt::ControlledBy(self.me.uid().to_owned()) }
+        Step::create_child(self.me, TASK_RUN, manifest)
     }
 
     /// What a task that is written into the pipeline names of the pipeline's parameters and others' results.

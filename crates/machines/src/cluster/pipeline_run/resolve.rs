@@ -38,26 +38,22 @@ pub(super) struct Pipeline {
     pub(super) name: String,
     /// As it was written.
     pub(super) spec: PipelineSpec,
-    table: Replacements,
-    contexts: Replacements,
-    values: BTreeMap<String, Value>,
+    pub(super) table: Replacements,
+    pub(super) contexts: Replacements,
+    pub(super) values: BTreeMap<String, Value>,
 }
 
 /// Finds the pipeline and, before anything has run, checks it and its tasks.
 pub(super) fn resolve(cx: &Context<'_, PipelineRun>, is_new: bool) -> Resolved {
     let (me, run) = (cx.object, cx.typed);
     let kept = run.status.as_ref().and_then(|status| status.pipeline_spec.clone());
-    let named = run.spec.pipeline_ref.as_ref().and_then(|it| {
-        let in_bundle =
-            it.params.iter().find(|param| param.name == "name").and_then(|param| param.value.as_str());
-        it.name.clone().or_else(|| in_bundle.map(str::to_owned))
-    });
-    let name = named.unwrap_or_else(|| me.name().to_owned());
-    let found = match (&run.spec.pipeline_spec, kept, &run.spec.pipeline_ref) {
+    let wanted = run.spec.pipeline_ref.as_ref().map(Wanted::from);
+    let name = wanted.and_then(|wanted| wanted.target_name()).unwrap_or(me.name()).to_owned();
+    let found = match (&run.spec.pipeline_spec, kept, wanted) {
         (Some(spec), _, None) => Ok(spec.clone()),
         (None, Some(kept), Some(_)) => Ok(kept),
-        (None, None, Some(reference)) => match Wanted::from(reference).find::<PipelineSpec, _>(cx) {
-            Origin::Found { spec, .. } => Ok(*spec),
+        (None, None, Some(wanted)) => match wanted.find::<PipelineSpec, _>(cx) {
+            Origin::Found(spec) => Ok(*spec),
             Origin::Ask(call) => return Resolved::Asking(vec![call]),
             Origin::Later(why) => return Resolved::Later(why),
             Origin::Absent(reference) => {
@@ -172,16 +168,12 @@ impl Pipeline {
         let mut asking = Vec::new();
         for task in self.tasks() {
             let origin = match (&task.task_spec, &self.table.pipeline_task(task).task_ref) {
-                (Some(spec), _) => Origin::Found {
-                    name: String::new(),
-                    labels: serde_json::Map::new(),
-                    spec: Box::new(spec.clone()),
-                },
+                (Some(spec), _) => Origin::Found(Box::new(spec.clone())),
                 (None, Some(reference)) => Wanted::from(reference).find::<TaskSpec, _>(cx),
                 (None, None) => continue,
             };
             let (why, confirm) = match origin {
-                Origin::Found { spec, .. } => {
+                Origin::Found(spec) => {
                     found.insert(&task.name, *spec);
                     continue;
                 }
@@ -262,19 +254,6 @@ impl Pipeline {
 
     fn tasks(&self) -> impl Iterator<Item = &PipelineTask> {
         self.spec.tasks.iter().chain(&self.spec.finally)
-    }
-
-    pub(super) fn table(&self) -> &Replacements {
-        &self.table
-    }
-
-    /// What is said about the run, without anybody's values.
-    pub(super) fn contexts(&self) -> &Replacements {
-        &self.contexts
-    }
-
-    pub(super) fn values(&self) -> &BTreeMap<String, Value> {
-        &self.values
     }
 
     /// The tasks in order, as if nothing had run yet. That there is an order was checked.

@@ -126,9 +126,7 @@ impl Making<'_> {
         annotations.insert(in_order::ANNOTATION.to_owned(), order.into());
         json!({
             "metadata": {
-                "name": name(self.me.name(), self.attempt), "namespace": self.me.namespace(),
-                "labels": self.labels(), "annotations": annotations,
-                "ownerReferences": [self.me.controller_reference()],
+                "name": name(self.me.name(), self.attempt), "labels": self.labels(), "annotations": annotations,
             },
             "spec": spec,
         })

@@ -84,11 +84,7 @@ impl<'a> Sight<'a> {
                 if message.is_empty() { unspecified.to_owned() } else { message },
             );
         }
-        Verdict {
-            standing: crate::cluster::tekton::Standing::True,
-            reason: "Succeeded".to_owned(),
-            message: "All Steps have completed executing".to_owned(),
-        }
+        Verdict::succeeded("Succeeded", "All Steps have completed executing")
     }
 
     /// What is said while the Pod is not over.

@@ -10,14 +10,14 @@ use jiff::Timestamp;
 use pawl_api::meta::Kind;
 use pawl_api::tekton::{PIPELINE, Param, PipelineRef, TASK, TaskRef};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::go_duration;
 use super::substitute::plain;
-use crate::cluster::job::later;
 use crate::external::Request;
 use crate::failure::Category;
 use crate::object::{Key, Reference};
+use crate::time::later;
 use crate::view::Context;
 
 /// How long Tekton waits for a resolver before the run fails.
@@ -48,11 +48,7 @@ impl fmt::Display for BundleEntry {
 /// A pipeline or task, as far as it is known in this look.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Origin<T> {
-    Found {
-        name: String,
-        labels: Map<String, Value>,
-        spec: Box<T>,
-    },
+    Found(Box<T>),
     /// To be asked for first.
     Ask(BundleEntry),
     /// Asked for, and not answered for now, and why: the look is repeated by itself.
@@ -89,7 +85,12 @@ impl<'a> From<&'a TaskRef> for Wanted<'a> {
     }
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    /// The name of the object, or that in the bundle.
+    pub(crate) fn target_name(&self) -> Option<&'a str> {
+        self.name.or_else(|| self.params.iter().find(|param| param.name == "name")?.value.as_str())
+    }
+
     /// Finds it, or says what is in the way.
     pub(crate) fn find<T: DeserializeOwned, K>(&self, cx: &Context<'_, K>) -> Origin<T> {
         match self.resolver.filter(|resolver| !resolver.is_empty()) {
@@ -158,9 +159,8 @@ pub(crate) fn patience(began: Timestamp, now: Timestamp, why: &str) -> Result<Ti
 
 fn read<T: DeserializeOwned>(name: &str, object: &Value) -> Origin<T> {
     let spec = object.get("spec").cloned().unwrap_or(Value::Null);
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
     match serde_json::from_value(spec) {
-        Ok(spec) => Origin::Found { name: name.to_owned(), labels, spec: Box::new(spec) },
+        Ok(spec) => Origin::Found(Box::new(spec)),
         Err(problem) => Origin::Refused(format!("{name:?} does not have the shape of its kind: {problem}")),
     }
 }

@@ -6,7 +6,7 @@ use pawl_api::tekton::{WorkspaceBinding, WorkspaceDeclaration};
 use serde_json::{Map, Value, json};
 
 use crate::object::Object;
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 
 /// Where a workspace is seen unless its declaration says otherwise: under this directory, by its name.
 const ROOT: &str = "/workspace";
@@ -54,14 +54,9 @@ pub(crate) fn claims<'a>(
         let mut metadata = template.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         metadata.retain(|key, _| matches!(key.as_str(), "labels" | "annotations"));
         metadata.insert("name".to_owned(), claim_name(owner, &binding.name).into());
-        metadata.insert("namespace".to_owned(), owner.namespace().into());
-        metadata.insert("ownerReferences".to_owned(), json!([owner.controller_reference()]));
         let spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
-        Some(Step::Create {
-            kind: PERSISTENT_VOLUME_CLAIM,
-            manifest: json!({"metadata": metadata, "spec": spec}),
-            adopt: Adopt::ControlledBy(owner.uid().to_owned()),
-        })
+        let manifest = json!({"metadata": metadata, "spec": spec});
+        Some(Step::create_child(owner, PERSISTENT_VOLUME_CLAIM, manifest))
     })
 }
 

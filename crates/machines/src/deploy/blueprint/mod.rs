@@ -23,8 +23,8 @@ use pawl_api::deploy::installation::{BLUEPRINT_FILE, Filesystem};
 use serde_json::{Map, Value as Json};
 
 pub use imports::{ImportedTarget, ImportedTargets, Imports};
-pub use nested::{Sibling, Subinstallation, order};
-pub(super) use nested::{Sort, exported, imported, indexed};
+pub use nested::Subinstallation;
+pub(super) use nested::{Sort, exported, exporters, imported, indexed};
 pub use render::{ExportInputs, ExportedTarget, Exports};
 
 use reading::Reading;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pawl_api::deploy::InstallationSpec;
-use pawl_api::deploy::installation::{Exports, Filesystem, Imports as SpecImports, MAX_SUBINSTALLATIONS};
+use pawl_api::deploy::installation::{Filesystem, MAX_SUBINSTALLATIONS};
 use serde_json::{Map, Value as Json, json};
 
 use super::imports::{ImportedTargets, Imports};
@@ -18,20 +18,6 @@ pub struct Subinstallation {
     /// Its name within the blueprint.
     pub name: String,
     pub spec: InstallationSpec,
-}
-
-/// What is needed of an Installation to order it among others.
-#[derive(Clone, Copy, Debug)]
-pub struct Sibling<'a> {
-    pub name: &'a str,
-    pub imports: &'a SpecImports,
-    pub exports: &'a Exports,
-}
-
-impl<'a> From<&'a Subinstallation> for Sibling<'a> {
-    fn from(child: &'a Subinstallation) -> Self {
-        Self { name: &child.name, imports: &child.spec.imports, exports: &child.spec.exports }
-    }
 }
 
 impl Blueprint {
@@ -67,7 +53,7 @@ impl Blueprint {
             return all.finish(children);
         }
         self.check_names(&mut all, &children);
-        if let Err(problems) = order(children.iter().map(Sibling::from)) {
+        if let Err(problems) = order(&children) {
             all.problems.extend(problems);
         }
         all.finish(children)
@@ -105,21 +91,20 @@ impl Blueprint {
 
     /// A child sees what this blueprint imports and what its siblings export, and nothing else.
     fn check_names(&self, reading: &mut Reading, children: &[Subinstallation]) {
-        let siblings: Vec<Sibling<'_>> = children.iter().map(Sibling::from).collect();
-        let theirs: BTreeSet<(Sort, &str)> = siblings.iter().flat_map(exported).collect();
+        let theirs: BTreeSet<(Sort, &str)> =
+            children.iter().flat_map(|child| exported(&child.spec)).collect();
         let ours = |(sort, name): (Sort, &str)| {
             self.imports.iter().any(|import| {
                 let is_data = matches!(import.what, What::Data { .. });
                 import.name == name && is_data == (sort == Sort::Data)
             })
         };
-        for sibling in &siblings {
-            let name = sibling.name;
-            for what in exported(sibling).filter(|what| ours(*what)) {
+        for Subinstallation { name, spec } in children {
+            for what in exported(spec).filter(|what| ours(*what)) {
                 let message = format_args!("{name:?} exports {what}, which is an import", what = Shown(what));
                 reading.problem("subinstallations", message);
             }
-            let unknown = imported(sibling).map(|(sort, other)| (sort, indexed(other).0));
+            let unknown = imported(spec).map(|(sort, other)| (sort, indexed(other).0));
             for what in unknown.filter(|what| !theirs.contains(what) && !ours(*what)) {
                 let message = format_args!(
                     "{name:?} imports {what}, which the blueprint does not import and no sibling exports",
@@ -141,23 +126,22 @@ pub(in crate::deploy) fn indexed(name: &str) -> (&str, Option<usize>) {
 }
 
 /// Siblings in classes: what is in one imports only from earlier ones. Exported twice, or in a circle, is a problem.
-pub fn order<'a>(siblings: impl IntoIterator<Item = Sibling<'a>>) -> Result<Vec<Vec<String>>, Vec<Problem>> {
-    let siblings: Vec<Sibling<'a>> = siblings.into_iter().collect();
+fn order(children: &[Subinstallation]) -> Result<Vec<Vec<String>>, Vec<Problem>> {
     let mut exporters: BTreeMap<(Sort, &str), &str> = BTreeMap::new();
     let mut problems = Vec::new();
-    for sibling in &siblings {
-        for what in exported(sibling) {
-            if let Some(other) = exporters.insert(what, sibling.name).filter(|other| *other != sibling.name) {
-                let message = format_args!("{:?} is exported by {other:?} and by {:?}", what.1, sibling.name);
+    for Subinstallation { name, spec } in children {
+        for what in exported(spec) {
+            if let Some(other) = exporters.insert(what, name).filter(|other| other != name) {
+                let message = format_args!("{:?} is exported by {other:?} and by {name:?}", what.1);
                 problems.push(Problem::new("subinstallations", message));
             }
         }
     }
-    let nodes: Vec<dag::Node<'_>> = siblings
+    let nodes: Vec<dag::Node<'_>> = children
         .iter()
-        .map(|sibling| {
-            let before = imported(sibling).filter_map(|what| exporters.get(&what).copied());
-            dag::Node::new(sibling.name, before)
+        .map(|Subinstallation { name, spec }| {
+            let before = imported(spec).filter_map(|what| exporters.get(&what).copied());
+            dag::Node::new(name, before)
         })
         .collect();
     let classes = match dag::classes(&nodes) {
@@ -192,18 +176,30 @@ impl std::fmt::Display for Shown<'_> {
     }
 }
 
-pub(in crate::deploy) fn exported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
-    let data = sibling.exports.data.iter().map(|export| (Sort::Data, export.data_ref.as_str()));
-    data.chain(sibling.exports.targets.iter().map(|export| (Sort::Target, export.target.as_str())))
+pub(in crate::deploy) fn exported(spec: &InstallationSpec) -> impl Iterator<Item = (Sort, &str)> {
+    let data = spec.exports.data.iter().map(|export| (Sort::Data, export.data_ref.as_str()));
+    data.chain(spec.exports.targets.iter().map(|export| (Sort::Target, export.target.as_str())))
 }
 
 /// What it takes from its scope.
-pub(in crate::deploy) fn imported<'a>(sibling: &Sibling<'a>) -> impl Iterator<Item = (Sort, &'a str)> {
-    let data = sibling.imports.data.iter().filter_map(|import| import.data_ref.as_deref());
-    let one = sibling.imports.targets.iter().filter_map(|import| import.target.as_deref());
-    let several = sibling.imports.targets.iter().filter_map(|import| import.targets.as_ref()).flatten();
+pub(in crate::deploy) fn imported(spec: &InstallationSpec) -> impl Iterator<Item = (Sort, &str)> {
+    let data = spec.imports.data.iter().filter_map(|import| import.data_ref.as_deref());
+    let one = spec.imports.targets.iter().filter_map(|import| import.target.as_deref());
+    let several = spec.imports.targets.iter().filter_map(|import| import.targets.as_ref()).flatten();
     let targets = one.chain(several.map(String::as_str));
     data.map(|name| (Sort::Data, name)).chain(targets.map(|name| (Sort::Target, name)))
+}
+
+/// For each of these, the places of those that it imports from.
+pub(in crate::deploy) fn exporters(specs: &[Option<&InstallationSpec>]) -> Vec<Vec<usize>> {
+    let mut places = BTreeMap::new();
+    for (at, spec) in specs.iter().enumerate() {
+        places.extend(spec.iter().flat_map(|spec| exported(spec)).map(|what| (what, at)));
+    }
+    let before = specs.iter().map(|spec| {
+        spec.iter().flat_map(|spec| imported(spec)).filter_map(|what| places.get(&what).copied()).collect()
+    });
+    before.collect()
 }
 
 fn read_child(
@@ -321,7 +317,7 @@ mod tests {
         let (found, warnings) = children(&list, &json!({})).unwrap();
         assert_eq!(warnings, []);
         assert_eq!(found[0].spec.blueprint.inline.filesystem.file("blueprint.yaml"), Some("imports: []"));
-        let classes = order(found.iter().map(Sibling::from)).unwrap();
+        let classes = order(&found).unwrap();
         assert_eq!(classes, [vec!["a", "d"], vec!["b"], vec!["c"]]);
     }
 

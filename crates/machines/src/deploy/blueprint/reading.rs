@@ -79,14 +79,7 @@ impl Reading {
     }
 
     pub(super) fn text(&mut self, field: &str, map: &Map<String, Json>, key: &str) -> Option<String> {
-        match map.get(key) {
-            Some(Json::String(text)) => Some(text.clone()),
-            Some(Json::Null) | None => None,
-            Some(Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_)) => {
-                self.problem(&format!("{field}.{key}"), "must be a string");
-                None
-            }
-        }
+        self.typed(field, map, key, "a string")
     }
 
     /// Present, and not empty.
@@ -105,14 +98,7 @@ impl Reading {
     }
 
     pub(super) fn boolean(&mut self, field: &str, map: &Map<String, Json>, key: &str) -> Option<bool> {
-        match map.get(key) {
-            Some(Json::Bool(value)) => Some(*value),
-            Some(Json::Null) | None => None,
-            Some(Json::Number(_) | Json::String(_) | Json::Array(_) | Json::Object(_)) => {
-                self.problem(&format!("{field}.{key}"), "must be true or false");
-                None
-            }
-        }
+        self.typed(field, map, key, "true or false")
     }
 
     /// A field of some type of ours, or its default where it is not set. What it is instead is not told: it may have

@@ -127,14 +127,18 @@ impl Check<'_> {
         }
     }
 
+    fn size(&mut self, keywords: &Map<String, Json>, [min, max]: [&str; 2], size: usize, of: &str, at: &str) {
+        let limit = |name| keywords.get(name).and_then(Json::as_u64).and_then(|it| usize::try_from(it).ok());
+        if let Some(least) = limit(min).filter(|least| size < *least) {
+            self.say(at, &format!("must have at least {least} {of}"));
+        }
+        if let Some(most) = limit(max).filter(|most| size > *most) {
+            self.say(at, &format!("must have at most {most} {of}"));
+        }
+    }
+
     fn text(&mut self, keywords: &Map<String, Json>, text: &str, at: &str) {
-        let length = || text.chars().count();
-        if let Some(least) = count(keywords, "minLength").filter(|least| length() < *least) {
-            self.say(at, &format!("must have at least {least} characters"));
-        }
-        if let Some(most) = count(keywords, "maxLength").filter(|most| length() > *most) {
-            self.say(at, &format!("must have at most {most} characters"));
-        }
+        self.size(keywords, ["minLength", "maxLength"], text.chars().count(), "characters", at);
         if let Some(pattern) = keywords.get("pattern").and_then(Json::as_str) {
             match matches(pattern, text) {
                 Ok(true) => {}
@@ -175,12 +179,7 @@ impl Check<'_> {
     }
 
     fn list(&mut self, scope: &Scope<'_>, keywords: &Map<String, Json>, items: &[Json], at: &str) {
-        if let Some(least) = count(keywords, "minItems").filter(|least| items.len() < *least) {
-            self.say(at, &format!("must have at least {least} items"));
-        }
-        if let Some(most) = count(keywords, "maxItems").filter(|most| items.len() > *most) {
-            self.say(at, &format!("must have at most {most} items"));
-        }
+        self.size(keywords, ["minItems", "maxItems"], items.len(), "items", at);
         if keywords.get("uniqueItems") == Some(&Json::Bool(true)) {
             self.steps += items.len().saturating_mul(items.len()) / 2;
             let repeats = |at: usize, item: &Json| items.iter().take(at).any(|other| same(other, item));
@@ -211,12 +210,7 @@ impl Check<'_> {
                 self.say(&format!("{at}.{name}"), "is required");
             }
         }
-        if let Some(least) = count(keywords, "minProperties").filter(|least| fields.len() < *least) {
-            self.say(at, &format!("must have at least {least} fields"));
-        }
-        if let Some(most) = count(keywords, "maxProperties").filter(|most| fields.len() > *most) {
-            self.say(at, &format!("must have at most {most} fields"));
-        }
+        self.size(keywords, ["minProperties", "maxProperties"], fields.len(), "fields", at);
         let nothing = Map::new();
         let object = |name: &str| keywords.get(name).and_then(Json::as_object).unwrap_or(&nothing);
         let (properties, patterns) = (object("properties"), object("patternProperties"));
@@ -289,10 +283,6 @@ impl Check<'_> {
             self.found.push((at.to_owned(), message.to_owned()));
         }
     }
-}
-
-fn count(keywords: &Map<String, Json>, name: &str) -> Option<usize> {
-    keywords.get(name).and_then(Json::as_u64).and_then(|count| usize::try_from(count).ok())
 }
 
 fn matches(pattern: &str, text: &str) -> Result<bool, String> {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::deploy::item_job::Flow;
 use crate::hardening::Hardening;
 use crate::object::{Key, Object};
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
 
 /// What an item of this deployer is told.
 #[derive(Debug, Default, Deserialize)]
@@ -122,35 +122,28 @@ pub(super) fn input(config: &Config, target: Option<&Object>) -> Value {
 /// What must be there before the Job: an account that may patch one Secret, and that Secret.
 pub(super) fn surroundings(me: &Object) -> Vec<Step> {
     let (account, out) = (named(me, "collect"), out_key(me));
-    let metadata = |key: &Key| json!({"name": key.name, "namespace": key.namespace, "ownerReferences": [me.controller_reference()]});
-    let adopt = || Adopt::ControlledBy(me.uid().to_owned());
-    let create = |kind, manifest| Step::Create { kind, manifest, adopt: adopt() };
+    let create = |kind, manifest| Step::create_child(me, kind, manifest);
+    let named = json!({"name": account.name});
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [out.name],
         "verbs": ["get", "patch"]}]);
     let group = "rbac.authorization.k8s.io";
     vec![
-        create(
-            SERVICE_ACCOUNT,
-            json!({"metadata": metadata(&account), "automountServiceAccountToken": false}),
-        ),
-        create(ROLE, json!({"metadata": metadata(&account), "rules": rules})),
+        create(SERVICE_ACCOUNT, json!({"metadata": named, "automountServiceAccountToken": false})),
+        create(ROLE, json!({"metadata": named, "rules": rules})),
         create(
             ROLE_BINDING,
-            json!({"metadata": metadata(&account),
+            json!({"metadata": named,
                 "roleRef": {"apiGroup": group, "kind": "Role", "name": account.name},
                 "subjects": [{"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}]}),
         ),
-        create(SECRET, json!({"metadata": metadata(&out), "type": "Opaque"})),
+        create(SECRET, json!({"metadata": {"name": out.name}, "type": "Opaque"})),
     ]
 }
 
 /// The Secret with what goes in, made.
 pub(super) fn make_input(me: &Object, data: &Value) -> Step {
-    let key = in_key(me);
-    let metadata = json!({"name": key.name, "namespace": key.namespace,
-        "ownerReferences": [me.controller_reference()]});
-    let manifest = json!({"metadata": metadata, "type": "Opaque", "stringData": data});
-    Step::Create { kind: SECRET, manifest, adopt: Adopt::ControlledBy(me.uid().to_owned()) }
+    let metadata = json!({"name": in_key(me).name});
+    Step::create_child(me, SECRET, json!({"metadata": metadata, "type": "Opaque", "stringData": data}))
 }
 
 /// The manifest of the Job of one try.

@@ -3,8 +3,6 @@
 //! An item's deployer writes its export to a Secret (key `config`, YAML) and names it in `exportRef` before the item's
 //! job ends. A Secret that is named and not there fails the job, once the API server has confirmed that it is not.
 
-use std::sync::Arc;
-
 use pawl_api::deploy::execution::MAX_EXPORT_BYTES;
 use pawl_api::deploy::{ExecutionPhase, ExecutionStatus, labels};
 use pawl_api::k8s::SECRET;
@@ -99,9 +97,5 @@ pub(super) fn complete(facts: &Facts<'_>, mut report: Report<'_, ExecutionStatus
 /// What an earlier job exported is no longer so.
 fn discard(facts: &Facts<'_>, count: usize) -> Option<Step> {
     let secret = facts.collected.as_ref().filter(|secret| count == 0 && !secret.is_deleting());
-    secret.filter(|secret| is_ours(facts, secret)).map(remove)
-}
-
-fn is_ours(facts: &Facts<'_>, secret: &Arc<Object>) -> bool {
-    secret.controller().is_some_and(|owner| owner.uid == facts.cx.object.uid())
+    secret.filter(|secret| secret.is_controlled_by(facts.cx.object)).map(remove)
 }

@@ -20,6 +20,7 @@ use crate::deploy::items;
 use crate::deploy::job::{self, Jobs};
 use crate::object::{Key, Object};
 use crate::plan::{Part, Plan, Step, Wake};
+use crate::time::later;
 use crate::view::View;
 
 /// How many items a message names.
@@ -230,7 +231,7 @@ pub(super) fn timeouts(
             (None, None) => continue,
         };
         let Timeout::After(limit) = limit else { continue };
-        let deadline = since.checked_add(limit.get()).unwrap_or(Timestamp::MAX);
+        let deadline = later(since, limit.get());
         if deadline > report.now {
             plan.wake = plan.wake.earliest(Wake::At(deadline));
             continue;

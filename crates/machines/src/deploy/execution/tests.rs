@@ -1,3 +1,5 @@
+mod interleavings;
+
 use super::*;
 use crate::deploy::testing::{Case, key};
 use crate::testing::Cluster;

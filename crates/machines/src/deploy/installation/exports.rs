@@ -18,7 +18,7 @@ use crate::apply::difference;
 use crate::deploy::blueprint::{Blueprint, ExportInputs, ExportedTarget, Fault, Sort};
 use crate::deploy::export_secret;
 use crate::object::{Key, Object, Reference};
-use crate::plan::{Adopt, Part, Step};
+use crate::plan::{Part, Step};
 use crate::view::View;
 
 /// What there is to export from, and where it goes.
@@ -63,7 +63,7 @@ pub(super) fn read(view: &dyn View, me: &Object, installation: &Installation, fa
     let kept: BTreeSet<(Sort, &Key)> = places.iter().map(|((sort, _), place)| (*sort, &place.key)).collect();
     let owned = |sort: Sort| view.owned(&kind_of(sort), me.uid()).into_iter().map(move |found| (sort, found));
     let stale = owned(Sort::Data).chain(owned(Sort::Target)).filter(|(sort, found)| {
-        is_ours(me, found) && !found.is_deleting() && !kept.contains(&(*sort, &found.key()))
+        found.is_controlled_by(me) && !found.is_deleting() && !kept.contains(&(*sort, &found.key()))
     });
     let stale: Vec<Arc<Object>> = stale.map(|(_, found)| found).collect();
     let mut exported =
@@ -170,14 +170,11 @@ fn write(
     let Some(Place { key, found }) = place else { return Ok(None) };
     let Some(found) = found else {
         let manifest = json!({
-            "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels,
-                "annotations": annotations, "ownerReferences": [facts.cx.object.controller_reference()]},
-            field: value,
+            "metadata": {"name": key.name, "labels": labels, "annotations": annotations}, field: value,
         });
-        let adopt = Adopt::ControlledBy(facts.cx.object.uid().to_owned());
-        return Ok(Some(Step::Create { kind, manifest, adopt }));
+        return Ok(Some(Step::create_child(facts.cx.object, kind, manifest)));
     };
-    if !is_ours(facts.cx.object, found) {
+    if !found.is_controlled_by(facts.cx.object) {
         let message = format!("{} {} is there already, and not this Installation's", kind.kind, key.name);
         return Err((Reason::OwnershipMismatch, message));
     }
@@ -200,8 +197,4 @@ fn kind_of(sort: Sort) -> Kind {
         Sort::Data => data_object::KIND,
         Sort::Target => target::KIND,
     }
-}
-
-fn is_ours(me: &Object, found: &Object) -> bool {
-    found.controller().is_some_and(|owner| owner.uid == me.uid())
 }

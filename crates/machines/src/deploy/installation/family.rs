@@ -3,7 +3,6 @@
 //! Sub-Installations run in the order of their imports and exports, as the objects themselves say it: a blueprint that
 //! changes during a job waits for the next one. The Execution waits for none of them and none of them for it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pawl_api::deploy::installation::{KIND, SubinstallationRef};
@@ -12,7 +11,7 @@ use pawl_api::meta::{Phase, Reason};
 use serde_json::json;
 
 use super::Facts;
-use crate::deploy::blueprint::{Sibling, exported, imported};
+use crate::deploy::blueprint::exporters;
 use crate::deploy::graph::{Graph, Standing};
 use crate::deploy::job::{self, Jobs};
 use crate::deploy::tree::Says;
@@ -49,9 +48,8 @@ pub(super) struct Side<'a> {
 
 /// All that this Installation controls.
 pub(super) fn read(view: &dyn View, me: &Object) -> Family {
-    let ours = |object: &Arc<Object>| object.controller().is_some_and(|owner| owner.uid == me.uid());
-    let execution = view.get(&execution::KIND, &me.key()).filter(ours);
-    let children = view.owned(&KIND, me.uid()).into_iter().filter(ours);
+    let execution = view.get(&execution::KIND, &me.key()).filter(|object| object.is_controlled_by(me));
+    let children = view.controlled(&KIND, me).into_iter();
     Family {
         execution: execution.map(|object| Member::of(object, None)),
         children: children
@@ -226,23 +224,8 @@ impl<'a> Side<'a> {
 
 /// Who imports from whom.
 fn graph_of(members: &[(String, Option<&Member>)]) -> Graph {
-    let siblings: Vec<Option<Sibling<'_>>> = members
-        .iter()
-        .map(|(_, member)| member.and_then(|member| sibling(member.child.as_deref()?)))
-        .collect();
-    let mut exporters = BTreeMap::new();
-    for (at, sibling) in siblings.iter().enumerate() {
-        exporters.extend(sibling.iter().flat_map(exported).map(|what| (what, at)));
-    }
-    let before = siblings.iter().map(|sibling| {
-        sibling.iter().flat_map(imported).filter_map(|what| exporters.get(&what).copied()).collect()
-    });
-    Graph::of(before.collect())
-}
-
-fn sibling(installation: &Installation) -> Option<Sibling<'_>> {
-    let name = installation.metadata.name.as_deref()?;
-    Some(Sibling { name, imports: &installation.spec.imports, exports: &installation.spec.exports })
+    let children = members.iter().map(|(_, member)| member.and_then(|member| member.child.as_ref()));
+    Graph::of(exporters(&children.map(|child| child.map(|child| &child.spec)).collect::<Vec<_>>()))
 }
 
 /// `a, b and 3 more`.

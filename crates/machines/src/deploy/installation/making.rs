@@ -12,7 +12,8 @@ use super::scope::MAX_DEPTH;
 use crate::apply::difference;
 use crate::deploy::blueprint::{self, Blueprint, Fault, What};
 use crate::deploy::items;
-use crate::plan::{Adopt, Part, Step};
+use crate::json;
+use crate::plan::{Part, Step};
 
 /// Why a job ends here.
 pub(super) type Problem = (Reason, String);
@@ -195,15 +196,9 @@ impl Wanted {
 }
 
 fn create(facts: &Facts<'_>, kind: Kind, name: &str, more: Value, spec: &Value) -> Step {
-    let mut metadata = json!({
-        "name": name, "namespace": facts.cx.object.namespace(), "finalizers": [FINALIZER],
-        "ownerReferences": [facts.cx.object.controller_reference()],
-    });
-    if let (Some(metadata), Value::Object(more)) = (metadata.as_object_mut(), more) {
-        metadata.extend(more);
-    }
-    let adopt = Adopt::ControlledBy(facts.cx.object.uid().to_owned());
-    Step::Create { kind, manifest: json!({"metadata": metadata, "spec": spec}), adopt }
+    let mut metadata = json!({"name": name, "finalizers": [FINALIZER]});
+    json::merge(&mut metadata, more);
+    Step::create_child(facts.cx.object, kind, json!({"metadata": metadata, "spec": spec}))
 }
 
 fn update(found: &Member, spec: &Value) -> Option<Step> {

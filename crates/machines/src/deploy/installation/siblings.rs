@@ -11,7 +11,7 @@ use pawl_api::deploy::installation::KIND;
 use pawl_api::deploy::{Installation, InstallationPhase, InstallationStatus, data_object, target};
 
 use super::scope;
-use crate::deploy::blueprint::{Sibling, Sort, exported, imported};
+use crate::deploy::blueprint::{Sort, exported, imported};
 use crate::deploy::job::{self, Jobs};
 use crate::object::{Key, Object};
 use crate::view::View;
@@ -187,14 +187,10 @@ fn is_at_work(object: &Arc<Object>) -> bool {
         || job::start(object, jobs, status.observed_generation, removed) != job::Start::No
 }
 
-fn sibling(installation: &Installation) -> Sibling<'_> {
-    Sibling { name: "", imports: &installation.spec.imports, exports: &installation.spec.exports }
-}
-
 fn given_by(installation: &Installation) -> BTreeSet<What> {
-    exported(&sibling(installation)).map(|(sort, name)| (sort, name.to_owned())).collect()
+    exported(&installation.spec).map(|(sort, name)| (sort, name.to_owned())).collect()
 }
 
 fn wanted_by(installation: &Installation) -> BTreeSet<What> {
-    imported(&sibling(installation)).map(|(sort, name)| (sort, name.to_owned())).collect()
+    imported(&installation.spec).map(|(sort, name)| (sort, name.to_owned())).collect()
 }

@@ -1,3 +1,5 @@
+mod sub_installations;
+
 use super::*;
 use crate::deploy::testing::{Case, key};
 use crate::machine::AnyMachine;
@@ -6,12 +8,12 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// An Installation of this name with this blueprint and the rest of its spec.
-pub(super) fn put(case: &mut Case, name: &str, blueprint: &str, mut spec: Value) {
+fn put(case: &mut Case, name: &str, blueprint: &str, mut spec: Value) {
     spec["blueprint"] = json!({"inline": {"filesystem": {"blueprint.yaml": blueprint}}});
     case.cluster.put(json!({"kind": "Installation", "metadata": {"name": name}, "spec": spec}));
 }
 
-pub(super) fn case(blueprint: &str, spec: Value) -> Case {
+fn case(blueprint: &str, spec: Value) -> Case {
     let mut case = Case::empty();
     case.machines.insert(0, AnyMachine::new(Installations));
     put(&mut case, "e", blueprint, spec);
@@ -29,17 +31,17 @@ deployExecutions:
     - {name: b, type: landscaper.gardener.cloud/mock, dependsOn: [a], config: {}}
 ";
 
-pub(super) fn operation(case: &mut Case, name: &str, word: &str) {
+fn operation(case: &mut Case, name: &str, word: &str) {
     let patch = json!({"metadata": {"annotations": {annotations::OPERATION: word}}});
     case.cluster.edit(&KIND, &key(name), &patch);
     case.settle();
 }
 
-pub(super) fn status(case: &Case, name: &str) -> Value {
+fn status(case: &Case, name: &str) -> Value {
     case.cluster.get(&KIND, &key(name)).unwrap()["status"].clone()
 }
 
-pub(super) fn check(case: &Case, name: &str, phase: &str, reason: &str) {
+fn check(case: &Case, name: &str, phase: &str, reason: &str) {
     let status = status(case, name);
     let found = (
         status["phase"].as_str().unwrap_or_default(),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use pawl_api::k8s::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CONFIG_MAP, CRON_JOB, CUSTOM_RESOURCE_DEFINITION, DAEMON_SET,
-    DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, LEASE, NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD,
-    POD_DISRUPTION_BUDGET, REPLICA_SET, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT, STATEFUL_SET,
+    DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INGRESS, JOB, LEASE, NAMESPACE, NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, ROLE, ROLE_BINDING, SECRET, SERVICE,
+    SERVICE_ACCOUNT, STATEFUL_SET,
 };
 use pawl_api::meta::{Kind, Reason, Target};
 use pawl_api::pawl::labels::ALLOW_FROM;
@@ -44,8 +45,8 @@ const BUILT_IN: &[Kind] = &[
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CUSTOM_RESOURCE_DEFINITION,
-    Kind::of("networking.k8s.io", "v1", "Ingress", "ingresses", true),
-    Kind::of("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
+    INGRESS,
+    NETWORK_POLICY,
     Kind::of("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
     Kind::of("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
 ];
@@ -64,16 +65,14 @@ pub(super) struct Wanted {
 pub(super) struct Managed {
     #[serde(flatten)]
     pub(super) kind: Kind,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) key: Key,
     pub(super) policy: Policy,
 }
 
 impl Managed {
     pub(super) fn reference(&self) -> Reference {
-        let key = Key { namespace: self.namespace.clone(), name: self.name.clone() };
-        Reference { kind: self.kind.clone(), key, uid: String::new() }
+        Reference { kind: self.kind.clone(), key: self.key.clone(), uid: String::new() }
     }
 
     /// The order in which objects are made; they go in the other.
@@ -86,7 +85,7 @@ impl Managed {
     }
 
     pub(super) fn same_object(&self, other: &Self) -> bool {
-        self.kind.same_kind(&other.kind) && self.namespace == other.namespace && self.name == other.name
+        self.kind.same_kind(&other.kind) && self.key == other.key
     }
 
     /// What it is called among the targets of all units; `None` where a name is none that can be locked.
@@ -95,7 +94,7 @@ impl Managed {
             "" => self.kind.kind.to_string(),
             group => format!("{}.{group}", self.kind.kind),
         };
-        Target::object(self.namespace.as_deref(), &kind, &self.name).ok()
+        Target::object(self.key.namespace.as_deref(), &kind, &self.key.name).ok()
     }
 }
 
@@ -249,7 +248,7 @@ pub(super) fn wanted(kinds: &Kinds<'_>, power: Power<'_>, at: usize, entry: &con
                     kind.namespaced.then(|| text("/metadata/namespace").unwrap_or(power.home).to_owned());
                 power
                     .over(&kind, namespace.as_deref())
-                    .map(|()| Managed { kind, namespace, name: name.to_owned(), policy })
+                    .map(|()| Managed { kind, key: Key { namespace, name: name.to_owned() }, policy })
                     .map_err(|problem| (Reason::NamespaceNotAllowed, format!("{place}: {problem}")))
             }
             None => {

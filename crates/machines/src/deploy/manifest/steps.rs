@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::config::{Policy, UpdateStrategy};
 use super::objects::{Managed, Wanted};
+use crate::json;
 use crate::object::Object;
 use crate::plan::{Adopt, Step};
 
@@ -66,23 +67,11 @@ pub(super) fn is_theirs(me: &Object, found: Option<&Object>) -> bool {
 
 /// The manifest with its place, and with what leads back to the item.
 fn marked(me: &Object, manifest: &Value, managed: &Managed) -> Value {
+    let namespace = me.namespace().unwrap_or_default();
+    let marks = json!({labels::DEPLOY_ITEM: me.name(), labels::DEPLOY_ITEM_NAMESPACE: namespace});
     let mut manifest = manifest.clone();
-    let mut marks = Map::new();
-    marks.insert(labels::DEPLOY_ITEM.to_owned(), me.name().into());
-    marks.insert(labels::DEPLOY_ITEM_NAMESPACE.to_owned(), me.namespace().unwrap_or_default().into());
-    let Some(fields) = manifest.as_object_mut() else { return manifest };
-    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-    let Some(metadata) = metadata.as_object_mut() else { return manifest };
-    metadata.insert("name".to_owned(), managed.name.clone().into());
-    if let Some(namespace) = &managed.namespace {
-        metadata.insert("namespace".to_owned(), namespace.clone().into());
-    }
-    match metadata.get_mut("labels").and_then(Value::as_object_mut) {
-        Some(own) => own.extend(marks),
-        None => {
-            metadata.insert("labels".to_owned(), marks.into());
-        }
-    }
+    json::merge(&mut manifest, json!({"metadata": managed.key}));
+    json::merge(&mut manifest, json!({"metadata": {"labels": marks}}));
     manifest
 }
 

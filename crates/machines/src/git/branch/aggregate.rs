@@ -23,13 +23,10 @@ use super::attempts::groups;
 use super::{Facts, Known, NoHome, may_finish};
 use crate::external;
 use crate::failure::{Category, Failure};
-use crate::git::github::{
-    Access, Account, Ask, Call, CheckRun, CheckState, CommitStatus, Conclusion, Identity, Reply, mismatched,
-};
+use crate::git::check_run::{Reported, Reporter};
+use crate::git::github::{Account, CheckRun, CheckState, Conclusion};
 use crate::plan::{Note, Plan, Wake};
-
-/// What GitHub keeps of a commit status' description.
-const MAX_DESCRIPTION_CHARS: usize = 140;
+use crate::time::later;
 
 /// What GitHub keeps of a check run's title is more; this is what fits a line.
 const MAX_TITLE_CHARS: usize = 200;
@@ -41,7 +38,7 @@ const MAX_NAMED: usize = 10;
 const MAX_RESULT_CHARS: usize = 4096;
 
 /// How long until a check that could not be reported is reported again.
-const UNTOLD_RETRY: Duration = Duration::from_mins(5);
+const REPORT_RETRY: Duration = Duration::from_mins(5);
 
 /// In front of what could not be told and never will be.
 const GIVEN_UP: char = '!';
@@ -54,25 +51,6 @@ pub(super) enum Farewell {
     Unheard(String),
     /// Nobody can tell GitHub any more.
     Lost(String),
-}
-
-/// What is known of a check and is to be said of it.
-struct Saying<'a> {
-    repository: &'a Repository,
-    repository_uid: &'a str,
-    account: &'a Arc<Account>,
-    sha: &'a str,
-    state: CheckState,
-    message: &'a str,
-}
-
-/// What came of saying it.
-enum Said {
-    Asks(external::Call),
-    /// The id of the check run; 0 for a commit status.
-    Told(i64),
-    Unheard(Failure),
-    GivenUp(String),
 }
 
 pub(super) fn running(workflows: usize) -> String {
@@ -164,7 +142,7 @@ pub(super) fn report(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Pl
     };
     intend(known, status);
     let (combined, message) = combine(&result, &known.facts.siblings);
-    let mut asks = Vec::new();
+    let mut calls = Vec::new();
     let mut kept = Vec::new();
     for mut check in std::mem::take(&mut status.checks) {
         let is_current = check.sha == result.sha;
@@ -180,31 +158,26 @@ pub(super) fn report(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Pl
             continue;
         }
         if is_due(&check.reported, state, own) {
-            let saying = Saying {
-                repository: known.repository,
-                repository_uid: known.repository_uid,
-                account,
-                sha: &check.sha,
-                state,
-                message: &message,
-            };
-            match say(known.facts, &saying, &mut check.check_run_id) {
-                Said::Asks(call) => asks.push(call),
-                Said::Told(id) => {
-                    check.check_run_id = id;
+            let run = check_run(known, &check.sha, state, &message);
+            match report_run(known.facts, account, check.check_run_id, run) {
+                Reported::Calls(first) => calls.extend(first),
+                Reported::Done(id) => {
+                    check.check_run_id = id.unwrap_or_default();
                     check.reported = format!("{state}<{own}");
                 }
-                // Transient failures are retried by the loop; no watch tells when credentials or access return.
-                Said::Unheard(failure) if external::is_transient(&failure) => {}
-                Said::Unheard(_) => {
-                    let at = known.facts.cx.now.checked_add(UNTOLD_RETRY).unwrap_or(jiff::Timestamp::MAX);
-                    plan.wake = plan.wake.earliest(Wake::At(at));
-                }
-                Said::GivenUp(why) => {
+                Reported::Failed(failure) if is_final(&failure) => {
                     check.reported = format!("{GIVEN_UP}{state}<{own}");
-                    let message = format!("the check of {} cannot be told {state}: {why}", check.sha);
+                    let message = format!("the check of {} cannot be set to {state}: {failure}", check.sha);
                     plan.notes.push(Note::warning(Reason::CheckRunUpdateFailed, message));
                 }
+                // Transient failures are retried by the loop; no watch tells when credentials or access return.
+                Reported::NoAccess(failure) | Reported::Failed(failure) => {
+                    if !external::is_transient(&failure) {
+                        let at = later(known.facts.cx.now, REPORT_RETRY);
+                        plan.wake = plan.wake.earliest(Wake::At(at));
+                    }
+                }
+                Reported::Unchanged => {}
             }
         }
         if is_current || !is_concluded(&check.reported) {
@@ -212,9 +185,9 @@ pub(super) fn report(known: &Known<'_>, status: &mut BranchStatus, plan: &mut Pl
         }
     }
     status.checks = kept;
-    asks.sort();
-    asks.dedup();
-    plan.asks = asks;
+    calls.sort();
+    calls.dedup();
+    plan.asks = calls;
 }
 
 /// What there is to say of a commit that the ref has left: what was allowed to finish is waited for.
@@ -289,27 +262,21 @@ pub(super) fn farewell(facts: &Facts<'_>) -> Farewell {
         Ok(account) => account,
         Err(problem) => return Farewell::Lost(problem.to_string()),
     };
-    let (mut asks, mut unheard, mut lost) = (Vec::new(), None, None);
+    let (mut calls, mut retry, mut lost) = (Vec::new(), None, None);
     for check in open {
-        let saying = Saying {
-            repository: known.repository,
-            repository_uid: known.repository_uid,
-            account,
-            sha: &check.sha,
-            state: CheckState::Completed(Conclusion::Cancelled),
-            message: "the ref is no longer followed",
-        };
-        match say(facts, &saying, &mut check.check_run_id.clone()) {
-            Said::Asks(call) => asks.push(call),
-            Said::Told(_) => {}
-            Said::Unheard(failure) => unheard = Some(failure.to_string()),
-            Said::GivenUp(why) => lost = Some(why),
+        let state = CheckState::Completed(Conclusion::Cancelled);
+        let run = check_run(&known, &check.sha, state, "the ref is no longer followed");
+        match report_run(facts, account, check.check_run_id, run) {
+            Reported::Calls(first) => calls.extend(first),
+            Reported::Done(_) | Reported::Unchanged => {}
+            Reported::Failed(failure) if is_final(&failure) => lost = Some(failure.to_string()),
+            Reported::NoAccess(failure) | Reported::Failed(failure) => retry = Some(failure.to_string()),
         }
     }
-    asks.sort();
-    asks.dedup();
-    match (unheard, lost) {
-        _ if !asks.is_empty() => Farewell::Ask(asks),
+    calls.sort();
+    calls.dedup();
+    match (retry, lost) {
+        _ if !calls.is_empty() => Farewell::Ask(calls),
         (Some(why), _) => Farewell::Unheard(why),
         (None, Some(why)) => Farewell::Lost(why),
         (None, None) => Farewell::Done,
@@ -352,74 +319,32 @@ fn is_concluded(reported: &str) -> bool {
     reported.trim_start_matches(GIVEN_UP).starts_with("completed")
 }
 
-/// Through a check run or, for those who may not make them, a commit status.
-fn say(facts: &Facts<'_>, saying: &Saying<'_>, id: &mut i64) -> Said {
-    let access = Call::new(saying.account, Ask::Access);
-    let identity = match facts.cx.answers.get(&access) {
-        None => return Said::Asks(access.into()),
-        Some(Ok(Reply::Access(Access { identity, .. }))) => *identity,
-        Some(Ok(_)) => return Said::GivenUp(mismatched(&access).to_string()),
-        // Credentials come back; what is to be told then is still known.
-        Some(Err(failure)) => return Said::Unheard(failure.clone()),
-    };
-    let first = match identity {
-        Identity::Token => Some(Ask::SetStatus(commit_status(saying))),
-        Identity::App => (*id == 0).then(|| Ask::CreateCheckRun(check_run(saying))),
-    };
-    if let Some(call) = first.map(|ask| Call::new(saying.account, ask)) {
-        match facts.cx.answers.get(&call) {
-            None => return Said::Asks(call.into()),
-            Some(Ok(Reply::CheckRun(Some(made)))) => {
-                *id = made.id;
-                if made.state == saying.state {
-                    return Said::Told(made.id);
-                }
-            }
-            Some(Ok(_)) => return Said::Told(0),
-            Some(Err(failure)) => return unsaid(failure),
-        }
-    }
-    let update = Call::new(saying.account, Ask::UpdateCheckRun { id: *id, run: check_run(saying) });
-    match facts.cx.answers.get(&update) {
-        None => Said::Asks(update.into()),
-        Some(Ok(_)) => Said::Told(*id),
-        Some(Err(failure)) => unsaid(failure),
-    }
+fn report_run(facts: &Facts<'_>, account: &Arc<Account>, id: i64, run: CheckRun) -> Reported {
+    let reporter = Reporter { account, answers: facts.cx.answers, starts_queued: false };
+    reporter.report(Some(id).filter(|id| *id != 0), Ok(run))
 }
 
-fn unsaid(failure: &Failure) -> Said {
+/// Whether reporting it again is useless: GitHub refuses the check, or does not have the commit.
+fn is_final(failure: &Failure) -> bool {
     match failure.category {
-        Category::Transient | Category::Conflict | Category::MissingCredentials => {
-            Said::Unheard(failure.clone())
-        }
-        Category::Permanent | Category::NotFound => Said::GivenUp(failure.to_string()),
+        Category::Permanent | Category::NotFound => true,
+        Category::Transient | Category::Conflict | Category::MissingCredentials => false,
     }
 }
 
-fn check_run(saying: &Saying<'_>) -> CheckRun {
-    let first_line = saying.message.lines().next().unwrap_or_default();
+fn check_run(known: &Known<'_>, sha: &str, state: CheckState, message: &str) -> CheckRun {
+    let first_line = message.lines().next().unwrap_or_default();
     CheckRun {
-        sha: saying.sha.to_owned(),
-        name: check_name(saying.repository),
-        external_id: format!("{}:{}", saying.repository_uid, saying.sha),
-        state: saying.state,
+        sha: sha.to_owned(),
+        name: check_name(known.repository),
+        external_id: format!("{}:{sha}", known.repository_uid),
+        state,
         started_at: None,
         completed_at: None,
         details_url: None,
         title: text::head(first_line, MAX_TITLE_CHARS),
-        summary: saying.message.to_owned(),
+        summary: message.to_owned(),
         text: String::new(),
-    }
-}
-
-fn commit_status(saying: &Saying<'_>) -> CommitStatus {
-    let first_line = saying.message.lines().next().unwrap_or_default();
-    CommitStatus {
-        sha: saying.sha.to_owned(),
-        context: check_name(saying.repository),
-        state: saying.state.into(),
-        description: text::head(first_line, MAX_DESCRIPTION_CHARS),
-        target_url: None,
     }
 }
 

@@ -29,6 +29,7 @@ use crate::git::repository::schedule;
 use crate::git::trust::{self, Stop};
 use crate::object::Object;
 use crate::plan::{Adopt, Note, Plan, Step};
+use crate::time::later;
 use crate::view::Served;
 
 /// What a status may hold.
@@ -449,7 +450,7 @@ fn unreadable(
         },
         Category::MissingCredentials => waits(known, plan, Reason::CredentialsMissing, message),
         Category::Permanent => {
-            let at = known.facts.cx.now.checked_add(REFUSED_RETRY).unwrap_or(jiff::Timestamp::MAX);
+            let at = later(known.facts.cx.now, REFUSED_RETRY);
             not_ready(known, plan, Reason::ChangedFilesFailed, message).wake_at(at)
         }
         // The loop asks again, with back-off. How long GitHub wants to be left alone changes from look to look.
@@ -503,7 +504,7 @@ fn kept_out(known: &Known<'_>, status: &mut BranchStatus) -> Option<crate::plan:
     }
     let reason = if refusal.failure.is_quota() { Reason::QuotaExceeded } else { Reason::Forbidden };
     known.facts.condition(status, NewCondition::no(WORKFLOW_CREATE_FAILED, reason, message));
-    let at = known.facts.cx.now.checked_add(KEPT_OUT_RETRY).unwrap_or(jiff::Timestamp::MAX);
+    let at = later(known.facts.cx.now, KEPT_OUT_RETRY);
     Some(crate::plan::Wake::At(at))
 }
 

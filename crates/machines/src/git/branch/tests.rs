@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::Branches;
 use crate::failure::{Category, Failure};
 use crate::git::github::{ChangedFile, Identity, StatusState};
-use crate::git::hub::stage::{
+use crate::git::testing::fake_github::{self, changed, failure, sha};
+use crate::git::testing::fixtures::{
     branch_of, branches, condition, end, following, machines, settle, status_of, sync, template, workflows,
 };
-use crate::git::hub::{self, changed, failure, sha};
 use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::testing::Cluster;
@@ -20,10 +20,10 @@ use crate::view::View;
 
 /// A ref `f` at commit 2 that changed these files, and one template for all of them.
 fn on_a_branch(files: &[&str], repository: &str, of_template: &str) -> Cluster {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.heads.insert("f".to_owned(), sha("1"));
-        hub.push("f", "2", files);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.heads.insert("f".to_owned(), sha("1"));
+        github.push("f", "2", files);
     });
     let mut cluster = following(repository);
     template(&mut cluster, "plan", &["**"], of_template);
@@ -32,7 +32,7 @@ fn on_a_branch(files: &[&str], repository: &str, of_template: &str) -> Cluster {
 }
 
 fn on_main(files: &[&str], repository: &str) -> Cluster {
-    hub::with(|hub| hub.push("main", "1", files));
+    fake_github::with(|github| github.push("main", "1", files));
     let mut cluster = following(repository);
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
@@ -40,9 +40,9 @@ fn on_main(files: &[&str], repository: &str) -> Cluster {
 }
 
 fn fork(repository: &str) -> Cluster {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.open(5, "mallory/infra", "f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.open(5, "mallory/infra", "f", "2", &["a/x"]);
     });
     let mut cluster = following(repository);
     template(&mut cluster, "plan", &["**"], "{}");
@@ -56,7 +56,7 @@ fn annotation(cluster: &Cluster, reference: &str, key: &str) -> Value {
 }
 
 fn checks(at: &str) -> Vec<String> {
-    hub::with(|hub| hub.checks_of(at))
+    fake_github::with(|github| github.checks_of(at))
 }
 
 fn told(cluster: &Cluster, note: &str) -> usize {
@@ -82,7 +82,7 @@ fn workflows_carry_all_that_their_machine_needs_from_the_start() {
         &Key::new(Some("n"), "plan"),
         &json!({"metadata": {"annotations": {"pawl.dev/targets": "prod/deployment/web"}}}),
     );
-    hub::with(|hub| hub.push("f", "3", &["a/$(SECRET)/x"]));
+    fake_github::with(|github| github.push("f", "3", &["a/$(SECRET)/x"]));
     sync(&mut cluster);
     let all = cluster.world.list(&workflow::KIND, None);
     let raw = all[0].raw();
@@ -145,7 +145,7 @@ fn a_commit_of_the_default_branch_that_leads_to_nothing_goes_at_once_after_its_c
 
 #[test]
 fn the_default_branch_goes_after_completion_and_others_stay() {
-    hub::with(|hub| hub.push("f", "2", &["a/x"]));
+    fake_github::with(|github| github.push("f", "2", &["a/x"]));
     let mut cluster = on_main(&["a/x"], "{}");
     assert_eq!(branches(&cluster), ["f 2", "main 1@1"]);
     end(&mut cluster, "plan", "Running");
@@ -164,7 +164,7 @@ fn deletion_waits_for_the_workflows_and_then_concludes_the_check() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
     assert_eq!(checks("2"), ["pawl in_progress"]);
     let key = branch_of(&cluster, "f");
-    hub::with(|hub| hub.heads.remove("f"));
+    fake_github::with(|github| github.heads.remove("f"));
     cluster.delete(&branch::KIND, &key, "Background");
     cluster.settle(&machines());
     assert!(cluster.get(&branch::KIND, &key).is_some(), "a Workflow is still there");
@@ -177,7 +177,7 @@ fn deletion_waits_for_the_workflows_and_then_concludes_the_check() {
 
 #[test]
 fn a_branch_whose_repository_is_gone_goes_and_one_of_a_persons_own_stays() {
-    let mut cluster = Cluster::of(&crate::git::hub::stage::KINDS, "");
+    let mut cluster = Cluster::of(&crate::git::testing::fixtures::KINDS, "");
     let spec = json!({"owner": "acme", "repository": "infra", "name": "f", "sha": sha("2")});
     let owner = json!([{"apiVersion": "terrakojo.io/v1alpha1", "kind": "Repository", "name": "r", "uid": "gone",
         "controller": true}]);
@@ -194,7 +194,7 @@ fn a_branch_whose_repository_is_gone_goes_and_one_of_a_persons_own_stays() {
 fn a_new_sha_replaces_the_workflows_and_the_check_of_the_old_one_is_concluded() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
     end(&mut cluster, "plan", "Running");
-    hub::with(|hub| hub.push("f", "3", &["b/x"]));
+    fake_github::with(|github| github.push("f", "3", &["b/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan b 3 1"]);
     assert_eq!(annotation(&cluster, "f", "terrakojo.io/last-sha"), json!(sha("3")));
@@ -205,7 +205,7 @@ fn a_new_sha_replaces_the_workflows_and_the_check_of_the_old_one_is_concluded() 
     assert_eq!(told(&cluster, "Deleted existing workflows for branch due to SHA change"), 1);
     end(&mut cluster, "plan", "Succeeded");
     settle(&mut cluster);
-    hub::with(|hub| hub.push("f", "4", &["c/x"]));
+    fake_github::with(|github| github.push("f", "4", &["c/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan c 4 1"], "also after completion");
     assert_eq!(checks("3"), ["pawl completed/success"], "what was concluded stays so");
@@ -216,7 +216,7 @@ fn supersede_finish_lets_a_running_workflow_end_first() {
     let mut cluster = on_a_branch(&["a/x", "b/x"], "{}", "{supersede: finish}");
     end(&mut cluster, "plan a", "Running");
     end(&mut cluster, "plan b", "Succeeded");
-    hub::with(|hub| hub.push("f", "3", &["c/x"]));
+    fake_github::with(|github| github.push("f", "3", &["c/x"]));
     sync(&mut cluster);
     assert_eq!(
         workflows(&cluster),
@@ -234,7 +234,7 @@ fn supersede_finish_lets_a_running_workflow_end_first() {
 fn a_failure_of_what_may_finish_is_told_although_the_ref_moved_on() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{supersede: finish}");
     end(&mut cluster, "plan a", "Running");
-    hub::with(|hub| hub.push("f", "3", &["c/x"]));
+    fake_github::with(|github| github.push("f", "3", &["c/x"]));
     sync(&mut cluster);
     end(&mut cluster, "plan a", "Failed");
     settle(&mut cluster);
@@ -244,12 +244,12 @@ fn a_failure_of_what_may_finish_is_told_although_the_ref_moved_on() {
 #[test]
 fn a_pull_request_that_is_aimed_at_another_base_is_a_new_evaluation() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
-    hub::with(|hub| hub.open(5, "acme/infra", "f", "2", &["a/x"]));
+    fake_github::with(|github| github.open(5, "acme/infra", "f", "2", &["a/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
-    hub::with(|hub| {
-        hub.pulls[0].base_ref = "release".to_owned();
-        hub.pull_files.insert(5, vec![changed("a/x"), changed("b/x")]);
+    fake_github::with(|github| {
+        github.pulls[0].base_ref = "release".to_owned();
+        github.pull_files.insert(5, vec![changed("a/x"), changed("b/x")]);
     });
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1", "plan b 2 1"]);
@@ -261,7 +261,7 @@ fn a_pull_request_counts_its_own_files_and_push_then_pull_request_is_a_new_evalu
     end(&mut cluster, "plan", "Succeeded");
     settle(&mut cluster);
     let before = cluster.world.list(&workflow::KIND, None)[0].uid().to_owned();
-    hub::with(|hub| hub.open(5, "acme/infra", "f", "2", &["a/x", "b/x"]));
+    fake_github::with(|github| github.open(5, "acme/infra", "f", "2", &["a/x", "b/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1", "plan b 2 1"]);
     let all = cluster.world.list(&workflow::KIND, None);
@@ -271,20 +271,20 @@ fn a_pull_request_counts_its_own_files_and_push_then_pull_request_is_a_new_evalu
     end(&mut cluster, "plan b", "Failed");
     settle(&mut cluster);
     assert_eq!(checks("2"), ["pawl completed/failure"]);
-    hub::with(|hub| hub.pulls.clear());
+    fake_github::with(|github| github.pulls.clear());
     sync(&mut cluster);
     assert_eq!(workflows(&cluster).len(), 2, "closing it changes nothing");
 }
 
 #[test]
 fn renames_count_both_names_and_removed_files_count() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &[]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &[]);
         let renamed =
             ChangedFile { path: "new/x".into(), previous_path: Some("old/x".into()), removed: false };
         let removed = ChangedFile { removed: true, ..changed("gone/x") };
-        hub.commits.get_mut(&sha("2")).unwrap().files = vec![renamed, removed];
+        github.commits.get_mut(&sha("2")).unwrap().files = vec![renamed, removed];
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -308,12 +308,12 @@ fn thousands_of_changed_files_all_count_and_two_hundred_are_shown() {
 #[test]
 fn branch_diff_merge_base_counts_all_commits_of_a_branch() {
     for (diff, expect) in [("commit", vec!["plan b 3 1"]), ("mergeBase", vec!["plan a 3 1", "plan b 3 1"])] {
-        hub::with(|hub| {
-            hub.heads.clear();
-            hub.push("main", "1", &[]);
-            hub.heads.insert("f".to_owned(), sha("1"));
-            hub.push("f", "2", &["a/x"]);
-            hub.push("f", "3", &["b/x"]);
+        fake_github::with(|github| {
+            github.heads.clear();
+            github.push("main", "1", &[]);
+            github.heads.insert("f".to_owned(), sha("1"));
+            github.push("f", "2", &["a/x"]);
+            github.push("f", "3", &["b/x"]);
         });
         let mut cluster = following(&format!("{{branchDiff: {diff}}}"));
         template(&mut cluster, "plan", &["**"], "{}");
@@ -328,7 +328,7 @@ fn a_fork_waits_for_approval_is_denied_or_runs() {
     assert!(workflows(&cluster).is_empty());
     assert_eq!(checks("2"), ["pawl completed/action_required"]);
     assert_eq!(condition(&status_of(&cluster, "f"), "Trusted"), "False ForkNotApproved");
-    let summary = hub::with(|hub| hub.checks.last().unwrap().summary.clone());
+    let summary = fake_github::with(|github| github.checks.last().unwrap().summary.clone());
     assert!(summary.contains(&format!("/ok-to-test {}", sha("2"))), "{summary}");
     let ok = json!({"metadata": {"annotations": {"pawl.dev/ok-to-test": format!("{} by alice", sha("2"))}}});
     let key = branch_of(&cluster, "f");
@@ -350,7 +350,7 @@ fn a_denied_fork_gets_a_neutral_check_and_nothing_runs() {
 fn an_allowed_fork_runs_and_a_rule_that_changes_counts_at_once() {
     let cluster = fork("{forks: allow}");
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
-    hub::with(|hub| hub.pulls.clear());
+    fake_github::with(|github| github.pulls.clear());
     let mut cluster = fork("{forks: deny}");
     cluster.edit(&repository::KIND, &Key::new(Some("n"), "r"), &json!({"spec": {"forks": "allow"}}));
     settle(&mut cluster);
@@ -359,31 +359,31 @@ fn an_allowed_fork_runs_and_a_rule_that_changes_counts_at_once() {
 
 #[test]
 fn a_draft_is_skipped_until_it_is_ready() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
-        hub.open(5, "acme/infra", "f", "2", &["a/x"]);
-        hub.pulls[0].draft = true;
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
+        github.open(5, "acme/infra", "f", "2", &["a/x"]);
+        github.pulls[0].draft = true;
     });
     let mut cluster = following("{drafts: skip}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     assert!(workflows(&cluster).is_empty());
     assert_eq!(checks("2"), ["pawl completed/skipped"]);
-    hub::with(|hub| hub.pulls[0].draft = false);
+    fake_github::with(|github| github.pulls[0].draft = false);
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
-    hub::with(|hub| hub.pulls[0].draft = true);
+    fake_github::with(|github| github.pulls[0].draft = true);
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"], "what runs goes on");
 }
 
 #[test]
 fn skip_ci_in_the_heads_message_skips() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
-        hub.commits.get_mut(&sha("2")).unwrap().message = "docs [skip ci]".to_owned();
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
+        github.commits.get_mut(&sha("2")).unwrap().message = "docs [skip ci]".to_owned();
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -469,15 +469,15 @@ fn retest_runs_only_what_failed_or_was_cancelled() {
 #[test]
 fn a_crash_at_any_write_of_an_evaluation_changes_nothing_i1() {
     for requests in 0..7 {
-        hub::with(|hub| {
-            hub.heads.clear();
-            hub.checks.clear();
-            hub.push("main", "1", &[]);
+        fake_github::with(|github| {
+            github.heads.clear();
+            github.checks.clear();
+            github.push("main", "1", &[]);
         });
         let mut cluster = following("{}");
         template(&mut cluster, "plan", &["**"], "{workspace: {}}");
         settle(&mut cluster);
-        hub::with(|hub| hub.push("f", "2", &["a/x", "b/x"]));
+        fake_github::with(|github| github.push("f", "2", &["a/x", "b/x"]));
         sync_only(&mut cluster);
         let key = branch_of(&cluster, "f");
         cluster.step_dying_at_a_write(&AnyMachine::new(Branches), &branch::KIND, &key, requests);
@@ -499,10 +499,10 @@ fn sync_only(cluster: &mut Cluster) {
 
 #[test]
 fn two_refs_at_one_commit_share_one_check_that_the_last_concludes() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
-        hub.heads.insert("g".to_owned(), sha("2"));
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
+        github.heads.insert("g".to_owned(), sha("2"));
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -516,7 +516,7 @@ fn two_refs_at_one_commit_share_one_check_that_the_last_concludes() {
     settle(&mut cluster);
     assert_eq!(checks("2"), ["pawl completed/failure"]);
     let key = branch_of(&cluster, "f");
-    hub::with(|hub| hub.heads.remove("f"));
+    fake_github::with(|github| github.heads.remove("f"));
     cluster.delete(&branch::KIND, &key, "Background");
     settle(&mut cluster);
     assert_eq!(checks("2"), ["pawl completed/failure"], "a Branch that goes changes no verdict");
@@ -528,7 +528,7 @@ fn a_merged_commit_opens_the_check_again_and_its_end_stands() {
     end(&mut cluster, "plan", "Succeeded");
     settle(&mut cluster);
     assert_eq!(checks("2"), ["pawl completed/success"]);
-    hub::with(|hub| hub.heads.insert("main".to_owned(), sha("2")));
+    fake_github::with(|github| github.heads.insert("main".to_owned(), sha("2")));
     sync(&mut cluster);
     assert_eq!(checks("2"), ["pawl in_progress"]);
     let all = cluster.world.list(&workflow::KIND, None);
@@ -542,15 +542,15 @@ fn a_merged_commit_opens_the_check_again_and_its_end_stands() {
 
 #[test]
 fn with_a_token_the_check_is_a_commit_status() {
-    hub::with(|hub| hub.identity = Identity::Token);
+    fake_github::with(|github| github.identity = Identity::Token);
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
     end(&mut cluster, "plan", "Failed");
     settle(&mut cluster);
-    let of_two = |hub: &mut hub::Hub| -> Vec<StatusState> {
-        hub.statuses.iter().filter(|one| one.sha == sha("2")).map(|one| one.state).collect()
+    let of_two = |github: &mut fake_github::FakeGithub| -> Vec<StatusState> {
+        github.statuses.iter().filter(|one| one.sha == sha("2")).map(|one| one.state).collect()
     };
-    assert_eq!(hub::with(of_two), [StatusState::Pending, StatusState::Failure]);
-    assert!(hub::with(|hub| hub.checks.is_empty()));
+    assert_eq!(fake_github::with(of_two), [StatusState::Pending, StatusState::Failure]);
+    assert!(fake_github::with(|github| github.checks.is_empty()));
 }
 
 #[test]
@@ -586,51 +586,51 @@ fn a_check_is_sent_when_it_starts_and_when_it_ends_whatever_happens_in_between()
 
 #[test]
 fn a_lost_reply_of_the_first_report_leaves_one_check_that_is_concluded() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     // Made, and the answer never came.
     cluster.outside = |call| {
-        let answer = hub::answer(call);
+        let answer = fake_github::answer(call);
         if call.is_write() { Err(failure(Category::Transient, "NoAnswer")) } else { answer }
     };
-    hub::with(|hub| hub.push("f", "2", &["a/x"]));
+    fake_github::with(|github| github.push("f", "2", &["a/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"], "the work does not wait for it");
-    cluster.outside = hub::answer;
-    hub::with(|hub| hub.heads.remove("f"));
+    cluster.outside = fake_github::answer;
+    fake_github::with(|github| github.heads.remove("f"));
     sync(&mut cluster);
     assert_eq!(checks("2"), ["pawl completed/cancelled"]);
 }
 
 #[test]
 fn github_down_during_an_evaluation_is_said_and_tried_again() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
-    hub::with(|hub| {
-        hub.push("f", "2", &["a/x"]);
-        hub.failing.push(("read commit", failure(Category::Transient, "HTTP500")));
+    fake_github::with(|github| {
+        github.push("f", "2", &["a/x"]);
+        github.failing.push(("read commit", failure(Category::Transient, "HTTP500")));
     });
     sync(&mut cluster);
     assert_eq!(condition(&status_of(&cluster, "f"), "WorkflowReady"), "False ChangedFilesFailed");
     assert_eq!(annotation(&cluster, "f", "terrakojo.io/last-sha"), Value::Null);
-    hub::with(|hub| hub.failing.clear());
+    fake_github::with(|github| github.failing.clear());
     settle(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
 }
 
 /// A push to `f` whose commit cannot be read: it is not lost, and runs once it can be.
 fn waits_for_its_files(failing: &'static str, failed: Failure, reason: &str, said: &str) {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
-    hub::with(|hub| {
-        hub.push("f", "2", &["a/x"]);
-        hub.failing.push((failing, failed));
+    fake_github::with(|github| {
+        github.push("f", "2", &["a/x"]);
+        github.failing.push((failing, failed));
     });
     sync(&mut cluster);
     cluster.advance(Duration::from_hours(1));
@@ -639,7 +639,7 @@ fn waits_for_its_files(failing: &'static str, failed: Failure, reason: &str, sai
     assert_eq!(annotation(&cluster, "f", "terrakojo.io/last-sha"), Value::Null);
     let told: Vec<_> = cluster.events.iter().filter(|(_, one, _)| one == reason).collect();
     assert!(matches!(told.as_slice(), [(_, _, message)] if message.contains(said)), "{told:?}");
-    hub::with(|hub| hub.failing.clear());
+    fake_github::with(|github| github.failing.clear());
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
 }
@@ -648,7 +648,7 @@ fn waits_for_its_files(failing: &'static str, failed: Failure, reason: &str, sai
 fn a_commit_that_github_does_not_show_yet_is_not_lost() {
     let failed = |reason| failure(Category::NotFound, reason);
     waits_for_its_files("read commit", failed("HTTP404"), "ChangedFilesFailed", "GitHub said so");
-    hub::with(|hub| hub.heads.clear());
+    fake_github::with(|github| github.heads.clear());
     waits_for_its_files("read commit", failed("HTTP422"), "ChangedFilesFailed", "GitHub said so");
 }
 
@@ -660,15 +660,17 @@ fn a_missing_secret_is_not_a_missing_commit() {
 
 #[test]
 fn a_commit_that_github_lost_holds_up_nobody() {
-    hub::with(|hub| hub.push("main", "1", &["a/x"]));
-    hub::with(|hub| hub.failing.push(("read commit 1", failure(Category::NotFound, "HTTP404"))));
+    fake_github::with(|github| github.push("main", "1", &["a/x"]));
+    fake_github::with(|github| {
+        github.failing.push(("read commit 1", failure(Category::NotFound, "HTTP404")))
+    });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     assert_eq!(branches(&cluster), ["main 1@1"], "it is the head, so it is there");
-    hub::with(|hub| {
-        hub.push("main", "2", &["a/x"]);
-        hub.commits.remove(&sha("1"));
+    fake_github::with(|github| {
+        github.push("main", "2", &["a/x"]);
+        github.commits.remove(&sha("1"));
     });
     sync(&mut cluster);
     assert_eq!(branches(&cluster), ["main 2@2"]);
@@ -679,7 +681,7 @@ fn a_commit_that_github_lost_holds_up_nobody() {
 #[test]
 fn a_template_counts_from_the_next_sha_unless_it_backfills() {
     let mut cluster = on_a_branch(&["a/x"], "{}", "{}");
-    hub::with(|hub| hub.open(5, "acme/infra", "f", "2", &["a/x", "b/x"]));
+    fake_github::with(|github| github.open(5, "acme/infra", "f", "2", &["a/x", "b/x"]));
     sync(&mut cluster);
     template(&mut cluster, "later", &["**"], "{}");
     settle(&mut cluster);
@@ -700,9 +702,9 @@ fn a_template_counts_from_the_next_sha_unless_it_backfills() {
 
 #[test]
 fn a_bad_glob_skips_that_template_alone_and_a_fix_counts_from_the_next_sha() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "bad", &["a/["], "{}");
@@ -711,16 +713,16 @@ fn a_bad_glob_skips_that_template_alone_and_a_fix_counts_from_the_next_sha() {
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
     assert_eq!(status_of(&cluster, "f")["evaluations"][0]["reason"], "BadGlob");
     template(&mut cluster, "bad", &["a/*"], "{}");
-    hub::with(|hub| hub.push("f", "3", &["a/x"]));
+    fake_github::with(|github| github.push("f", "3", &["a/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["bad a 3 1", "plan a 3 1"]);
 }
 
 #[test]
 fn templates_in_a_cycle_do_not_run_and_say_so() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "one", &["**"], "{dependsOn: [two]}");
@@ -734,9 +736,9 @@ fn templates_in_a_cycle_do_not_run_and_say_so() {
 
 #[test]
 fn a_workflow_of_that_name_that_is_somebody_elses_stops_no_other() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &[]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &[]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -746,7 +748,7 @@ fn a_workflow_of_that_name_that_is_somebody_elses_stops_no_other() {
     let spec = json!({"owner": "acme", "repository": "infra", "branch": "x", "sha": sha("9"), "template": "plan",
         "path": "a"});
     cluster.put(json!({"kind": "Workflow", "metadata": {"name": name}, "spec": spec}));
-    hub::with(|hub| hub.push("f", "3", &["a/x", "b/x"]));
+    fake_github::with(|github| github.push("f", "3", &["a/x", "b/x"]));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 9 1", "plan b 3 1"]);
     assert_eq!(condition(&status_of(&cluster, "f"), "WorkflowCreateFailed"), "False Invalid");
@@ -754,14 +756,14 @@ fn a_workflow_of_that_name_that_is_somebody_elses_stops_no_other() {
 
 #[test]
 fn a_quota_is_said_and_waited_for() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     let body =
         json!({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "exceeded quota: few"});
     cluster.refuse_create = Some((workflow::KIND, 403, body));
-    hub::with(|hub| hub.push("f", "2", &["a/x"]));
+    fake_github::with(|github| github.push("f", "2", &["a/x"]));
     sync_only(&mut cluster);
     let (machine, key) = (AnyMachine::new(Branches), branch_of(&cluster, "f"));
     for _ in 0..3 {

@@ -6,7 +6,7 @@ use pawl_api::git::{annotations, labels, workflow, workflow_template};
 use pawl_api::meta::Phase as _;
 
 use super::others_at;
-use crate::git::workflow::UNFINISHED;
+use crate::git::schedule::UNFINISHED;
 use crate::machine::Line;
 use crate::object::{Key, Object};
 use crate::view::View;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::external::{self, Request};
-use crate::git::hub::sha;
+use crate::git::testing::fake_github::sha;
 use crate::object::Key;
 
 fn account() -> Arc<Account> {
@@ -29,7 +29,7 @@ fn check(body: &str, permission: Result<Permission, Category>, expect: &[(&str, 
     for call in first.asks {
         let answer = match (&call.ask, permission) {
             (Ask::Permission { .. }, Ok(permission)) => Ok(Reply::Permission(permission)),
-            (_, Err(category)) => Err(crate::git::hub::failure(category, "HTTP500")),
+            (_, Err(category)) => Err(crate::git::testing::fake_github::failure(category, "HTTP500")),
             (_, Ok(_)) => Ok(Reply::Done),
         };
         answers.put(call.into(), answer.map(external::Reply::new::<Call>));

@@ -159,7 +159,7 @@ fn a_failed_dependency_is_told_before_one_that_runs_and_none_is_no_hindrance() {
     use WorkflowPhase::{Cancelled, Failed, Running, Succeeded};
     let wanted = ["a", "b", "c"].map(str::to_owned);
     let with = |a, b| {
-        dependencies(&wanted, move |name| {
+        dependencies(wanted.iter().map(String::as_str), move |name| {
             [("a", a), ("b", b)].iter().find(|one| one.0 == name).map(|one| one.1)
         })
     };

@@ -16,6 +16,7 @@ use pawl_api::git::{Repository, RepositoryStatus, annotations};
 use pawl_api::meta::names;
 
 use crate::object::Object;
+use crate::time::later;
 
 /// How late a look may come and still count as this slot's: the loop is late by what is queued before it. Whoever comes
 /// later waits for the next slot; and a restart falls into it seldom.
@@ -81,7 +82,7 @@ pub(in crate::git) fn retry_at(
 ) -> Timestamp {
     let lasted = Duration::try_from(now.duration_since(failing_since)).unwrap_or_default();
     let wait = lasted.clamp(FIRST_RETRY, interval.max(FIRST_RETRY)).max(asked_for.unwrap_or_default());
-    now.checked_add(wait).unwrap_or(Timestamp::MAX)
+    later(now, wait)
 }
 
 /// The slot that `now` is in, and the next.

@@ -27,6 +27,7 @@ use crate::git::github::{
     self, Access, Account, Ask, Call, Comment, CommitInfoBrief, Commits, Identity, Relation, Reply,
 };
 use crate::plan::{Note, Plan};
+use crate::time::later;
 
 /// How soon to look again for a Branch whose name is still taken by one that is on its way out.
 const NAME_TAKEN_RETRY: Duration = Duration::from_secs(2);
@@ -407,10 +408,6 @@ fn unasked(facts: &Facts<'_>, calls: impl IntoIterator<Item = Call>) -> Vec<Call
 
 fn asking(calls: Vec<Call>) -> Plan<RepositoryStatus> {
     Plan { asks: calls.into_iter().map(external::Call::new).collect(), ..Plan::rest() }
-}
-
-fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
 /// As API servers keep times.

@@ -8,11 +8,11 @@ use serde_json::json;
 use super::Repositories;
 use crate::failure::{Category, Failure};
 use crate::git::github::Identity;
-use crate::git::hub::stage::{
+use crate::git::testing::fake_github::{self, failure, sha};
+use crate::git::testing::fixtures::{
     branch_of, branches, condition, end, following, machines, repository as manifest, repository_status,
     settle, status_of, sync, template, workflows,
 };
-use crate::git::hub::{self, failure, sha};
 use crate::machine::AnyMachine;
 use crate::object::Key;
 use crate::testing::Cluster;
@@ -45,10 +45,10 @@ fn the_first_write_is_the_finalizer_with_the_labels() {
 
 #[test]
 fn the_first_sync_runs_the_head_of_every_ref() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("main", "2", &["b/x"]);
-        hub.push("feature/x", "3", &["c/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("main", "2", &["b/x"]);
+        github.push("feature/x", "3", &["c/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -64,21 +64,21 @@ fn the_first_sync_runs_the_head_of_every_ref() {
 
 #[test]
 fn bootstrap_cursor_records_where_all_is_and_runs_only_what_comes_after() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("f", "2", &["b/x"]);
-        hub.open(5, "acme/infra", "g", "3", &["c/x"]);
-        hub.push("g", "3", &["c/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("f", "2", &["b/x"]);
+        github.open(5, "acme/infra", "g", "3", &["c/x"]);
+        github.push("g", "3", &["c/x"]);
     });
     let mut cluster = following("{bootstrap: cursor}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     assert_eq!(branches(&cluster), ["f 2", "g 3#5"]);
     assert!(workflows(&cluster).is_empty());
-    assert!(hub::with(|hub| hub.checks.is_empty()));
-    hub::with(|hub| {
-        hub.push("main", "4", &["d/x"]);
-        hub.push("f", "5", &["e/x"]);
+    assert!(fake_github::with(|github| github.checks.is_empty()));
+    fake_github::with(|github| {
+        github.push("main", "4", &["d/x"]);
+        github.push("f", "5", &["e/x"]);
     });
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan d 4 1", "plan e 5 1"]);
@@ -86,14 +86,14 @@ fn bootstrap_cursor_records_where_all_is_and_runs_only_what_comes_after() {
 
 #[test]
 fn each_commit_of_the_default_branch_gets_a_branch_oldest_first_600_commits_behind() {
-    hub::with(|hub| hub.push("main", "a0", &[]));
+    fake_github::with(|github| github.push("main", "a0", &[]));
     let mut cluster = following("{historyLimit: 0}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     assert!(branches(&cluster).is_empty(), "nothing changed, so nothing is left");
-    hub::with(|hub| {
+    fake_github::with(|github| {
         for at in 0..600 {
-            hub.push("main", &format!("b{at:03}1"), &["a/x"]);
+            github.push("main", &format!("b{at:03}1"), &["a/x"]);
         }
     });
     sync(&mut cluster);
@@ -105,28 +105,28 @@ fn each_commit_of_the_default_branch_gets_a_branch_oldest_first_600_commits_behi
 
 #[test]
 fn a_crash_at_any_write_of_a_sync_changes_nothing_i1() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("f", "2", &["b/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("f", "2", &["b/x"]);
     });
     let whole = {
         let mut cluster = following("{}");
         template(&mut cluster, "plan", &["**"], "{}");
         settle(&mut cluster);
-        hub::with(|hub| {
-            hub.push("main", "3", &["a/x"]);
-            hub.push("main", "4", &["a/x"]);
+        fake_github::with(|github| {
+            github.push("main", "3", &["a/x"]);
+            github.push("main", "4", &["a/x"]);
         });
         cluster
     };
     for requests in 0..8 {
         let mut cluster = following("{}");
         template(&mut cluster, "plan", &["**"], "{}");
-        hub::with(|hub| {
-            hub.heads.insert("main".to_owned(), sha("1"));
+        fake_github::with(|github| {
+            github.heads.insert("main".to_owned(), sha("1"));
         });
         settle(&mut cluster);
-        hub::with(|hub| hub.heads.insert("main".to_owned(), sha("4")));
+        fake_github::with(|github| github.heads.insert("main".to_owned(), sha("4")));
         // The plan after all was heard, of which only so many requests are sent.
         let machine = AnyMachine::new(Repositories);
         let nudge = json!({"metadata": {"annotations": {"terrakojo.io/sync-requested-at": "x"}}});
@@ -141,7 +141,7 @@ fn a_crash_at_any_write_of_a_sync_changes_nothing_i1() {
 
 #[test]
 fn a_commit_that_is_done_waits_for_the_cursor_so_that_it_is_not_run_twice() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     let machine = AnyMachine::new(Repositories);
     cluster.step(&machine, &repository::KIND, &key());
@@ -155,17 +155,17 @@ fn a_commit_that_is_done_waits_for_the_cursor_so_that_it_is_not_run_twice() {
     assert_eq!(branches(&cluster), ["main 1@1"], "it is evaluated, and stays");
     settle(&mut cluster);
     assert!(branches(&cluster).is_empty());
-    assert_eq!(hub::with(|hub| hub.checks_of("1")), ["pawl completed/success"]);
+    assert_eq!(fake_github::with(|github| github.checks_of("1")), ["pawl completed/success"]);
 }
 
 fn lost(spoil: fn()) {
-    hub::with(|hub| hub.push("main", "1", &["a/x"]));
+    fake_github::with(|github| github.push("main", "1", &["a/x"]));
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
-    hub::with(|hub| {
-        hub.push("main", "2", &["a/x"]);
-        hub.push("main", "3", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "2", &["a/x"]);
+        github.push("main", "3", &["a/x"]);
     });
     spoil();
     sync(&mut cluster);
@@ -176,15 +176,23 @@ fn lost(spoil: fn()) {
 
 #[test]
 fn a_cursor_lost_with_404_or_422_or_left_behind_means_the_head_only() {
-    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::NotFound, "HTTP404")))));
-    hub::with(|hub| hub.failing.clear());
-    lost(|| hub::with(|hub| hub.failing.push(("list the commits", failure(Category::NotFound, "HTTP422")))));
-    hub::with(|hub| hub.failing.clear());
     lost(|| {
-        hub::with(|hub| {
+        fake_github::with(|github| {
+            github.failing.push(("list the commits", failure(Category::NotFound, "HTTP404")))
+        })
+    });
+    fake_github::with(|github| github.failing.clear());
+    lost(|| {
+        fake_github::with(|github| {
+            github.failing.push(("list the commits", failure(Category::NotFound, "HTTP422")))
+        })
+    });
+    fake_github::with(|github| github.failing.clear());
+    lost(|| {
+        fake_github::with(|github| {
             // A history of its own.
             let three = sha("3");
-            if let Some(commit) = hub.commits.get_mut(&three) {
+            if let Some(commit) = github.commits.get_mut(&three) {
                 commit.parent = None;
             }
         });
@@ -193,18 +201,18 @@ fn a_cursor_lost_with_404_or_422_or_left_behind_means_the_head_only() {
 
 #[test]
 fn a_force_push_from_a_to_b_and_back_works() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "a", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "a", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     let key = branch_of(&cluster, "f");
     for (at, name) in [("b", "b/x"), ("a", "a/x")] {
-        hub::with(|hub| {
-            hub.heads.remove("f");
-            hub.push("f", at, &[name])
+        fake_github::with(|github| {
+            github.heads.remove("f");
+            github.push("f", at, &[name])
         });
         sync(&mut cluster);
         assert_eq!(workflows(&cluster), [format!("plan {} {at} 1", &name[..1])]);
@@ -214,9 +222,9 @@ fn a_force_push_from_a_to_b_and_back_works() {
 
 #[test]
 fn a_name_that_is_on_its_way_out_is_waited_for() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "a", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "a", &["a/x"]);
     });
     let mut cluster = following("{}");
     settle(&mut cluster);
@@ -234,18 +242,18 @@ fn a_name_that_is_on_its_way_out_is_waited_for() {
 
 #[test]
 fn a_ref_has_its_pull_request_and_goes_when_it_is_gone() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     settle(&mut cluster);
-    hub::with(|hub| hub.open(5, "acme/infra", "f", "2", &["a/x"]));
+    fake_github::with(|github| github.open(5, "acme/infra", "f", "2", &["a/x"]));
     sync(&mut cluster);
     assert_eq!(branches(&cluster), ["f 2#5"]);
-    hub::with(|hub| {
-        hub.pulls.clear();
-        hub.heads.remove("f");
+    fake_github::with(|github| {
+        github.pulls.clear();
+        github.heads.remove("f");
     });
     sync(&mut cluster);
     assert!(branches(&cluster).is_empty());
@@ -253,11 +261,11 @@ fn a_ref_has_its_pull_request_and_goes_when_it_is_gone() {
 
 #[test]
 fn fork_refs_never_shadow_ours_and_a_forks_main_is_like_any_other() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("x", "2", &["a/x"]);
-        hub.open(5, "mallory/infra", "x", "3", &["a/x"]);
-        hub.open(6, "mallory/infra", "main", "4", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("x", "2", &["a/x"]);
+        github.open(5, "mallory/infra", "x", "3", &["a/x"]);
+        github.open(6, "mallory/infra", "main", "4", &["a/x"]);
     });
     let mut cluster = following("{forks: allow}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -274,11 +282,11 @@ fn fork_refs_never_shadow_ours_and_a_forks_main_is_like_any_other() {
 
 #[test]
 fn a_hundred_and_one_branches_and_pull_requests_are_all_followed() {
-    hub::with(|hub| {
-        hub.push("main", "f", &[]);
+    fake_github::with(|github| {
+        github.push("main", "f", &[]);
         for number in 0..101 {
-            hub.push(&format!("b{number}"), &format!("a{number:03}1"), &[]);
-            hub.open(number + 1, "mallory/infra", &format!("p{number}"), &format!("b{number:03}1"), &[]);
+            github.push(&format!("b{number}"), &format!("a{number:03}1"), &[]);
+            github.open(number + 1, "mallory/infra", &format!("p{number}"), &format!("b{number:03}1"), &[]);
         }
     });
     let mut cluster = following("{}");
@@ -289,10 +297,10 @@ fn a_hundred_and_one_branches_and_pull_requests_are_all_followed() {
 #[test]
 fn odd_names_of_repositories_and_refs_make_valid_branches() {
     for name in ["My_Repo", ".github", &"x".repeat(100)] {
-        hub::with(|hub| {
-            hub.heads.clear();
-            hub.push("main", "1", &["a/x"]);
-            hub.push("feature/$(SECRET) ü", "2", &["a/x"]);
+        fake_github::with(|github| {
+            github.heads.clear();
+            github.push("main", "1", &["a/x"]);
+            github.push("feature/$(SECRET) ü", "2", &["a/x"]);
         });
         let mut cluster = following(&format!("{{name: {name}}}"));
         template(&mut cluster, "plan", &["**"], "{}");
@@ -309,11 +317,11 @@ fn odd_names_of_repositories_and_refs_make_valid_branches() {
 
 #[test]
 fn one_bad_ref_does_not_stop_the_others() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("good", "2", &[]);
-        hub.push("taken", "3", &[]);
-        hub.heads.insert("odd".to_owned(), "no sha".to_owned());
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("good", "2", &[]);
+        github.push("taken", "3", &[]);
+        github.heads.insert("odd".to_owned(), "no sha".to_owned());
     });
     let mut cluster = following("{}");
     let name = branch::name("infra", "acme/infra", "taken");
@@ -327,9 +335,9 @@ fn one_bad_ref_does_not_stop_the_others() {
 }
 
 fn fails(part: &'static str, failure: Failure, expect: &str) {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.failing.push((part, failure));
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.failing.push((part, failure));
     });
     let mut cluster = following("{}");
     settle(&mut cluster);
@@ -341,7 +349,7 @@ fn fails(part: &'static str, failure: Failure, expect: &str) {
     let calls = cluster.calls.len();
     settle(&mut cluster);
     assert_eq!(cluster.calls.len(), calls, "not before the time that stands in the status");
-    hub::with(|hub| hub.failing.clear());
+    fake_github::with(|github| github.failing.clear());
     cluster.advance(Duration::from_secs(10));
     settle(&mut cluster);
     assert_eq!(ready(&cluster), "True Synced");
@@ -363,12 +371,12 @@ fn a_github_that_refuses_or_fails_is_named_and_asked_again_later() {
 
 #[test]
 fn comments_that_cannot_be_read_do_not_stop_the_sync() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     settle(&mut cluster);
-    hub::with(|hub| {
-        hub.failing.push(("read comments", failure(Category::Permanent, "HTTP403")));
-        hub.push("f", "2", &[]);
+    fake_github::with(|github| {
+        github.failing.push(("read comments", failure(Category::Permanent, "HTTP403")));
+        github.push("f", "2", &[]);
     });
     sync(&mut cluster);
     assert_eq!(branches(&cluster), ["f 2"]);
@@ -376,14 +384,14 @@ fn comments_that_cannot_be_read_do_not_stop_the_sync() {
 
 #[test]
 fn a_token_means_commit_statuses_and_a_condition_says_so() {
-    hub::with(|hub| {
-        hub.identity = Identity::Token;
-        hub.push("main", "1", &[]);
+    fake_github::with(|github| {
+        github.identity = Identity::Token;
+        github.push("main", "1", &[]);
     });
     let mut cluster = following("{}");
     settle(&mut cluster);
     assert_eq!(condition(&repository_status(&cluster), "CheckRuns"), "False CommitStatusesOnly");
-    let told = hub::with(|hub| (hub.checks.len(), hub.statuses.clone()));
+    let told = fake_github::with(|github| (github.checks.len(), github.statuses.clone()));
     assert_eq!((told.0, told.1.len()), (0, 1));
     assert_eq!(
         (told.1[0].context.as_str(), told.1[0].state),
@@ -397,7 +405,7 @@ fn a_secret_that_is_not_lent_is_not_used() {
     settle(&mut cluster);
     assert_eq!(ready(&cluster), "False SecretRefNotAllowed");
     assert!(cluster.calls.is_empty());
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let label = json!({"kind": "Namespace", "metadata": {"name": "vault",
         "labels": {"pawl.dev/allow-secret-refs": "n"}}});
     cluster.put(label);
@@ -407,9 +415,9 @@ fn a_secret_that_is_not_lent_is_not_used() {
 
 #[test]
 fn two_repositories_for_one_repository_do_not_fight() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     let mut second = manifest("s", "{owner: ACME}");
@@ -424,7 +432,7 @@ fn two_repositories_for_one_repository_do_not_fight() {
     assert_eq!(condition(&second["status"], "Ready"), "False DuplicateRepository");
     assert_eq!(branches(&cluster), ["f 2", "f 2"], "one in each namespace");
     assert_eq!(
-        hub::with(|hub| hub.checks_of("2")),
+        fake_github::with(|github| github.checks_of("2")),
         ["pawl (m/s) completed/success", "pawl completed/success"],
         "each namespace has its own check"
     );
@@ -444,9 +452,9 @@ fn a_suspended_repository_asks_nothing() {
 
 #[test]
 fn i12_an_unchanged_poll_writes_nothing_and_a_restart_asks_nothing() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -470,7 +478,7 @@ fn i12_an_unchanged_poll_writes_nothing_and_a_restart_asks_nothing() {
 
 #[test]
 fn a_nudge_is_handled_once() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     settle(&mut cluster);
     cluster.advance(Duration::from_secs(30));
@@ -484,14 +492,14 @@ fn a_nudge_is_handled_once() {
 
 #[test]
 fn deletion_waits_for_the_branches_and_needs_no_github_i5() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
-    hub::with(|hub| hub.failing.push(("infra", failure(Category::Permanent, "SecretMissing"))));
+    fake_github::with(|github| github.failing.push(("infra", failure(Category::Permanent, "SecretMissing"))));
     cluster.delete(&repository::KIND, &key(), "Background");
     cluster.settle(&machines());
     assert!(cluster.get(&repository::KIND, &key()).is_some(), "Workflows are still there");
@@ -503,14 +511,14 @@ fn deletion_waits_for_the_branches_and_needs_no_github_i5() {
 
 #[test]
 fn history_limit_keeps_the_newest_commits() {
-    hub::with(|hub| hub.push("main", "1", &["a/x"]));
+    fake_github::with(|github| github.push("main", "1", &["a/x"]));
     let mut cluster = following("{historyLimit: 2}");
     template(&mut cluster, "plan", &["a/**"], "{}");
     settle(&mut cluster);
-    hub::with(|hub| {
-        hub.push("main", "2", &["a/x"]);
-        hub.push("main", "3", &["a/x"]);
-        hub.push("main", "4", &["elsewhere"]);
+    fake_github::with(|github| {
+        github.push("main", "2", &["a/x"]);
+        github.push("main", "3", &["a/x"]);
+        github.push("main", "4", &["elsewhere"]);
     });
     sync(&mut cluster);
     end(&mut cluster, "plan", "Succeeded");
@@ -524,49 +532,51 @@ fn history_limit_keeps_the_newest_commits() {
 
 #[test]
 fn comments_approve_retest_and_cancel_and_are_read_once() {
-    hub::with(|hub| {
-        hub.push("main", "1", &[]);
-        hub.open(5, "mallory/infra", "f", "2", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &[]);
+        github.open(5, "mallory/infra", "f", "2", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
     settle(&mut cluster);
     let later = "2026-01-01T00:01:00Z";
-    hub::with(|hub| {
-        hub.comment(5, "mallory", &format!("/ok-to-test {}", sha("2")), later);
-        hub.comment(5, "alice", &format!("/ok-to-test {}", sha("3")), later);
-        hub.comment(99, "alice", "/cancel", later);
+    fake_github::with(|github| {
+        github.comment(5, "mallory", &format!("/ok-to-test {}", sha("2")), later);
+        github.comment(5, "alice", &format!("/ok-to-test {}", sha("3")), later);
+        github.comment(99, "alice", "/cancel", later);
     });
     sync(&mut cluster);
     assert!(workflows(&cluster).is_empty(), "neither a stranger nor another commit counts");
-    assert_eq!(hub::with(|hub| hub.said.len()), 1);
-    hub::with(|hub| hub.comment(5, "alice", &format!("/ok-to-test {}\n/help", sha("2")), later));
+    assert_eq!(fake_github::with(|github| github.said.len()), 1);
+    fake_github::with(|github| {
+        github.comment(5, "alice", &format!("/ok-to-test {}\n/help", sha("2")), later)
+    });
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1"]);
     assert_eq!(status_of(&cluster, "f")["approved"]["by"], "alice");
     end(&mut cluster, "plan", "Failed");
-    hub::with(|hub| hub.comment(5, "alice", "/retest", "2026-01-01T00:02:00Z"));
+    fake_github::with(|github| github.comment(5, "alice", "/retest", "2026-01-01T00:02:00Z"));
     sync(&mut cluster);
     assert_eq!(workflows(&cluster), ["plan a 2 1", "plan a 2 2"]);
-    hub::with(|hub| hub.comment(5, "alice", "/cancel", "2026-01-01T00:03:00Z"));
+    fake_github::with(|github| github.comment(5, "alice", "/cancel", "2026-01-01T00:03:00Z"));
     sync(&mut cluster);
     let annotated = cluster.world.list(&workflow::KIND, None);
     let cancelled: Vec<_> = annotated.iter().map(|one| one.annotation("pawl.dev/cancel").is_some()).collect();
     assert_eq!(cancelled.iter().filter(|yes| **yes).count(), 1, "only what runs");
     sync(&mut cluster);
     assert_eq!(workflows(&cluster).len(), 2, "what was read is not obeyed again");
-    hub::with(|hub| hub.open(5, "mallory/infra", "f", "7", &["a/x"]));
-    hub::with(|hub| hub.pulls.remove(0));
+    fake_github::with(|github| github.open(5, "mallory/infra", "f", "7", &["a/x"]));
+    fake_github::with(|github| github.pulls.remove(0));
     sync(&mut cluster);
     assert!(workflows(&cluster).is_empty(), "another commit is not approved");
 }
 
 #[test]
 fn a_finished_commit_of_the_default_branch_can_be_run_again_and_nothing_else() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.push("main", "2", &[]);
-        hub.push("f", "3", &[]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.push("main", "2", &[]);
+        github.push("f", "3", &[]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -589,11 +599,11 @@ fn a_finished_commit_of_the_default_branch_can_be_run_again_and_nothing_else() {
 
 #[test]
 fn another_default_branch_starts_at_its_head() {
-    hub::with(|hub| {
-        hub.push("main", "1", &["a/x"]);
-        hub.heads.insert("next".to_owned(), sha("1"));
-        hub.push("next", "2", &["a/x"]);
-        hub.push("next", "3", &["a/x"]);
+    fake_github::with(|github| {
+        github.push("main", "1", &["a/x"]);
+        github.heads.insert("next".to_owned(), sha("1"));
+        github.push("next", "2", &["a/x"]);
+        github.push("next", "3", &["a/x"]);
     });
     let mut cluster = following("{}");
     template(&mut cluster, "plan", &["**"], "{}");
@@ -606,7 +616,7 @@ fn another_default_branch_starts_at_its_head() {
 
 #[test]
 fn a_missing_default_branch_is_said_and_stops_no_other_ref() {
-    hub::with(|hub| hub.push("f", "1", &[]));
+    fake_github::with(|github| github.push("f", "1", &[]));
     let mut cluster = following("{}");
     settle(&mut cluster);
     assert_eq!(branches(&cluster), ["f 1"]);
@@ -615,12 +625,12 @@ fn a_missing_default_branch_is_said_and_stops_no_other_ref() {
 
 #[test]
 fn the_rate_limit_is_told_when_it_gets_short_and_not_with_every_poll() {
-    hub::with(|hub| hub.push("main", "1", &[]));
+    fake_github::with(|github| github.push("main", "1", &[]));
     let mut cluster = following("{}");
     settle(&mut cluster);
     cluster.advance(Duration::from_secs(30));
     let poll = |cluster: &mut Cluster, remaining: i64| {
-        hub::with(|hub| hub.remaining = remaining);
+        fake_github::with(|github| github.remaining = remaining);
         let plan = cluster.plan(&machines()[0], &cluster.world.get(&repository::KIND, &key()).unwrap());
         let crate::plan::Wake::At(slot) = plan.wake else { panic!("a poll is to come") };
         cluster.now = slot;

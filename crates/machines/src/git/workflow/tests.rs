@@ -1,8 +1,10 @@
-use super::ending::CLEANUP_LIMIT;
+use super::end::CLEANUP_LIMIT;
+use super::report::QUIET;
 use super::*;
 use crate::cluster::garbage::Garbage;
 use crate::cluster::job::Jobs;
 use crate::cluster::job::orphans::OrphanPods;
+use crate::cluster::namespace::NAMESPACE;
 use crate::machine::AnyMachine;
 use crate::plan::Precondition;
 use crate::testing::Cluster;

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use pawl_api::k8s::{
-    CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, PERSISTENT_VOLUME_CLAIM,
-    POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET,
+    CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INGRESS, JOB, NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET,
 };
 use pawl_api::meta::{Kind, names};
 use pawl_api::remedy::actions::{self, Action};
@@ -15,18 +15,16 @@ use pawl_api::remedy::annotations::CHANGED_BY;
 use serde_json::{Value, json};
 
 use super::Order;
-use super::course::{Course, How, Write, is_marked, merge};
+use super::course::{Course, How, Write, is_marked};
 use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::diff;
 use super::kept::{Kept, Restore};
 use super::seen::{self, Place, Seen};
+use crate::json::merge;
 use crate::yaml;
 
 /// An execution's status has room for 128 objects; half of that is more than anybody reviews.
 const MAX_OBJECTS: usize = 64;
-
-const INGRESS: Kind = Kind::of("networking.k8s.io", "v1", "Ingress", "ingresses", true);
-const NETWORK_POLICY: Kind = Kind::of("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true);
 
 /// What may be applied.
 const KINDS: &[Kind] = &[

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::Order;
 use super::definition::Context;
 use super::seen::{self, Place, Seen};
+use crate::json::merge;
 use crate::plan::Part;
 use crate::request;
 
@@ -209,18 +210,6 @@ pub(super) fn meant<'a>(context: &Context<'_>, seen: &'a Seen, place: &Place) ->
 /// Whether this execution has changed the object before.
 pub(super) fn is_marked(context: &Context<'_>, object: &Value) -> bool {
     seen::annotation(object, CHANGED_BY) == Some(&context.order.uid)
-}
-
-/// Adds what the second says to the first, as a merge patch does, without removing anything.
-pub(super) fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
 }
 
 /// A key as part of a JSON pointer.

@@ -61,33 +61,6 @@ pub(super) fn own(object: &Value) -> Value {
     own
 }
 
-/// The merge patch that makes the first the second; `None`: they are equal.
-pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
-    match (from, to) {
-        _ if from == to => None,
-        (Value::Object(from), Value::Object(to)) => {
-            let mut patch = Map::new();
-            for (key, value) in to {
-                match from.get(key) {
-                    Some(old) => {
-                        if let Some(change) = merge_patch(old, value) {
-                            patch.insert(key.clone(), change);
-                        }
-                    }
-                    None => {
-                        patch.insert(key.clone(), value.clone());
-                    }
-                }
-            }
-            for key in from.keys().filter(|key| !to.contains_key(*key)) {
-                patch.insert(key.clone(), Value::Null);
-            }
-            Some(Value::Object(patch))
-        }
-        (_, to) => Some(to.clone()),
-    }
-}
-
 /// The change, line by line: `- path: value` and `+ path: value`. Values of Secrets are masked (I6).
 pub fn lines(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
     let secret = [before, after].into_iter().flatten().any(is_secret);
@@ -164,6 +137,7 @@ fn walk(path: &str, before: Option<&Value>, after: Option<&Value>, secret: bool,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::difference;
     use proptest::prelude::*;
 
     /// RFC 7386, to check against.
@@ -200,7 +174,7 @@ mod tests {
         #[test]
         fn the_patch_between_two_objects_makes_one_the_other(from in tree(), to in tree()) {
             let (mut from, to) = (json!({"spec": from}), json!({"spec": to}));
-            if let Some(patch) = merge_patch(&from, &to) {
+            if let Some(patch) = difference(&from, &to) {
                 apply(&mut from, &patch);
             }
             prop_assert_eq!(from, to);

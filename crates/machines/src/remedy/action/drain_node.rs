@@ -187,7 +187,7 @@ mod tests {
     fn what_would_be_lost_is_refused_before_anything_is_done_unless_it_is_said() {
         let saying = |more: &Value| {
             let mut asked = json!({"node": "worker-1"});
-            super::super::course::merge(&mut asked, more.clone());
+            crate::json::merge(&mut asked, more.clone());
             given("drain_node", asked)
         };
         let bare = [node(false), pod("a", None)];

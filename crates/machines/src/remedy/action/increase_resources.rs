@@ -77,7 +77,7 @@ impl Act for &actions::IncreaseResources {
         for part in ["requests", "limits"] {
             for resource in ["cpu", "memory"] {
                 let value = now.get(part).and_then(|part| part.get(resource)).cloned().unwrap_or_default();
-                super::course::merge(&mut was, json!({part: {resource: value}}));
+                crate::json::merge(&mut was, json!({part: {resource: value}}));
             }
         }
         Restore::Strategic(body(self, &was))

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::definition::Before;
 use super::seen::Place;
 use super::{Captured, Order, definition, diff};
+use crate::apply::difference;
 use crate::object::Key;
 
 /// The key of the Secret under which it stands.
@@ -124,9 +125,7 @@ impl Restore {
             Self::Nothing | Self::Absent | Self::Own(_) => None,
             Self::Merge(patch) => Some((PatchType::Merge, patch.clone())),
             Self::Strategic(patch) => Some((PatchType::Strategic, patch.clone())),
-            Self::Fields(was) => {
-                diff::merge_patch(&diff::own(object), was).map(|patch| (PatchType::Merge, patch))
-            }
+            Self::Fields(was) => difference(&diff::own(object), was).map(|patch| (PatchType::Merge, patch)),
         }
     }
 

@@ -9,6 +9,7 @@ use super::definition::{Act, Context, Definition, Problem, UndoKind};
 use super::diff;
 use super::kept::Restore;
 use super::seen::{Place, Seen};
+use crate::apply::difference;
 use crate::yaml;
 
 /// What may be patched: the name, the owners and the status are not a person's to change.
@@ -71,7 +72,7 @@ impl Act for &actions::PatchDeployment {
     fn undo(&self, seen: &Seen, after: &Seen) -> Option<(Action, Value)> {
         let place = self.place()?;
         let (before, after) = (seen.object(&place)?, after.object(&place)?);
-        let back = diff::merge_patch(&diff::own(after), &diff::own(before)).unwrap_or_else(|| json!({}));
+        let back = difference(&diff::own(after), &diff::own(before)).unwrap_or_else(|| json!({}));
         let back = back.to_string();
         let undo = json!({"deployment": self.deployment, "namespace": self.namespace, "patchType": "merge",
             "patch": back});

@@ -72,7 +72,7 @@ mod tests {
     #[expect(clippy::needless_pass_by_value, reason = "json! values read better unborrowed")]
     fn pod(metadata: Value) -> Value {
         let mut pod = json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "n", "uid": "u"}});
-        super::super::course::merge(&mut pod, json!({"metadata": metadata}));
+        crate::json::merge(&mut pod, json!({"metadata": metadata}));
         pod
     }
 

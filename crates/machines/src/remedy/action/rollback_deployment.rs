@@ -11,6 +11,7 @@ use super::diff::{self, REVISION};
 use super::kept::Restore;
 use super::seen::{self, Listing, Place, Read, Seen};
 use super::{Order, workload};
+use crate::apply::difference;
 
 /// A ReplicaSet's own label on its template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -66,7 +67,7 @@ impl Act for &actions::RollbackDeployment {
             labels.remove(TEMPLATE_HASH);
         }
         let now = object.pointer("/spec/template").cloned().unwrap_or_default();
-        Ok(diff::merge_patch(&now, &template).map(|patch| json!({"spec": {"template": patch}})))
+        Ok(difference(&now, &template).map(|patch| json!({"spec": {"template": patch}})))
     }
 
     fn restore(&self, object: &Value) -> Restore {

@@ -18,31 +18,10 @@ const PAGE: usize = 250;
 
 /// Where an object is, or should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
 pub struct Place {
     pub kind: Kind,
+    #[serde(flatten)]
     pub key: Key,
-}
-
-/// A place as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    kind: Kind,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    name: String,
-}
-
-impl From<Written> for Place {
-    fn from(Written { kind, namespace, name }: Written) -> Self {
-        Self { kind, key: Key { namespace, name } }
-    }
-}
-
-impl From<Place> for Written {
-    fn from(Place { kind, key: Key { namespace, name } }: Place) -> Self {
-        Self { kind, namespace, name }
-    }
 }
 
 impl Place {

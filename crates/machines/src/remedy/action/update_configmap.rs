@@ -142,7 +142,7 @@ mod tests {
 
     fn asking(more: Value) -> Value {
         let mut asked = json!({"configMap": "web", "namespace": "shop"});
-        super::super::course::merge(&mut asked, more);
+        crate::json::merge(&mut asked, more);
         asked
     }
 

@@ -53,7 +53,7 @@ pub(super) fn of(view: &dyn View, me: &Object) -> Vec<Arc<Object>> {
             })
         })
         .collect();
-    named.sort_by_key(|one| (created(one), one.uid().to_owned()));
+    named.sort_by_key(|one| (one.created_at(), one.uid().to_owned()));
     named
 }
 
@@ -182,12 +182,8 @@ fn refused(facts: &Facts<'_>, decision: &Decision, one: &Approval, wanted: &str)
 }
 
 fn late(object: &Object, until: Timestamp) -> Option<String> {
-    let at = created(object)?;
+    let at = object.created_at()?;
     (at > until).then(|| format!("it came at {at:.0}, after {until:.0}"))
-}
-
-fn created(object: &Object) -> Option<Timestamp> {
-    object.meta().creation_timestamp.as_ref().map(|at| at.0)
 }
 
 fn word(decision: Word) -> &'static str {

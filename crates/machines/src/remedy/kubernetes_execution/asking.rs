@@ -125,14 +125,8 @@ impl Facts<'_> {
         match self.cx.answers.get(&request) {
             None => Err(Pause::Ask(request.into())),
             Some(Ok(reply)) => read(reply).ok_or_else(|| {
-                let attempt = request.to_string();
-                Pause::Never(Failure {
-                    attempt,
-                    category: Category::Permanent,
-                    reason: "WrongAnswer".to_owned(),
-                    message: "the answer is to another question".to_owned(),
-                    retry_after: None,
-                })
+                let message = "the answer is to another question";
+                Pause::Never(Failure::new(Category::Permanent, request.to_string(), "WrongAnswer", message))
             }),
             Some(Err(failure)) => Err(match failure.category {
                 Category::Transient | Category::Conflict => Pause::Later,

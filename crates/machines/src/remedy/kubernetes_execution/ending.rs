@@ -13,6 +13,7 @@ use super::{later, rollback};
 use crate::held_run::{self, is_finished, is_held};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
+use crate::remedy;
 
 /// How long a deleted execution waits for its Job to end (I5): ten times what a Pod gets to end in by default, and more.
 const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
@@ -87,35 +88,28 @@ fn linked(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     }
     let standings: Vec<rollback::Standing> =
         facts.rollbacks.iter().map(|one| rollback::standing(one)).collect();
-    let going = standings.contains(&rollback::Standing::Going);
-    if report.status.phase != Some(KubernetesExecutionPhase::RollbackReady) || going {
-        let plan = Plan::rest();
-        return if report.status == before { plan } else { plan.status(report.status) };
-    }
-    if standings.contains(&rollback::Standing::Done) {
-        let by = facts.rollbacks.last().map(|one| one.name().to_owned()).unwrap_or_default();
-        return completes(report, &format!("taken back by KubernetesExecution {by}"));
-    }
-    if let Some(by) = facts.cx.object.annotation(FINALIZE) {
-        let by = by.trim();
-        let told = if by.is_empty() {
-            "no rollback is wanted".to_owned()
-        } else {
-            format!("no rollback is wanted: {by}")
-        };
-        return completes(report, &told);
-    }
-    let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
-    let until = facts.cx.typed.spec.ttl_after_finished.map(|ttl| later(ended, ttl.get()));
-    match until {
-        Some(until) if until <= report.now => completes(report, "the time for a rollback is over"),
-        Some(until) => {
-            let plan = Plan::rest().wake_at(until);
-            if report.status == before { plan } else { plan.status(report.status) }
+    let mut plan = Plan::rest();
+    let offers = report.status.phase == Some(KubernetesExecutionPhase::RollbackReady);
+    if offers && !standings.contains(&rollback::Standing::Going) {
+        if standings.contains(&rollback::Standing::Done) {
+            let by = facts.rollbacks.last().map(|one| one.name().to_owned()).unwrap_or_default();
+            return completes(report, &format!("taken back by KubernetesExecution {by}"));
         }
-        None if report.status == before => Plan::rest(),
-        None => Plan::rest().status(report.status),
+        match facts.cx.object.annotation(FINALIZE).map(str::trim) {
+            Some("") => return completes(report, "no rollback is wanted"),
+            Some(by) => return completes(report, &format!("no rollback is wanted: {by}")),
+            None => {}
+        }
+        if let Some(ttl) = facts.cx.typed.spec.ttl_after_finished {
+            let ended = report.status.completion_time.as_ref().map_or(report.now, |at| at.0);
+            let until = later(ended, ttl.get());
+            if until <= report.now {
+                return completes(report, "the time for a rollback is over");
+            }
+            plan = plan.wake_at(until);
+        }
     }
+    if report.status == before { plan } else { plan.status(report.status) }
 }
 
 /// The end of the offer: what was kept for a rollback goes.
@@ -133,9 +127,7 @@ fn completes(mut report: Report<'_>, why: &str) -> Plan<KubernetesExecutionStatu
 
 /// Somebody asked for it to stop.
 pub(super) fn cancelled(report: Report<'_>, by: &str) -> Plan<KubernetesExecutionStatus> {
-    let why = by.trim();
-    let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
-    ended(report, Reason::KeCancelled, message)
+    ended(report, Reason::KeCancelled, remedy::cancelled(by))
 }
 
 /// What is asked for is not what was validated. The schema forbids it; whoever got around that gets nothing.

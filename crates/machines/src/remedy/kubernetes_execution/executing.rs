@@ -25,11 +25,11 @@ use super::report::{No, Report, Stop, stopped_by};
 use super::{assess, later, verifying, waiting};
 use crate::backoff;
 use crate::cluster::job::JOB;
-use crate::git::workflow::following;
 use crate::held_run::{self, HeldRun, RunState, is_held};
 use crate::lock::{Busy, LEASE, LockResult};
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
+use crate::pods;
 use crate::remedy::action::Looked;
 
 /// How long after its own deadline a Job that nobody ended is stopped: a Job's controller is late at most so much.
@@ -317,7 +317,7 @@ fn follow(report: Report<'_>, run: &Run) -> Plan<KubernetesExecutionStatus> {
             }
             let since = facts.pods.iter().filter_map(|pod| pod.meta().creation_timestamp).min();
             let limit = later(since.map_or(now, |since| since.0), START_LIMIT);
-            match following::cannot_start(&facts.pods) {
+            match pods::start_problem(&facts.pods) {
                 Some(problem) if limit <= now => {
                     stopped(report, run.object(), Reason::KeExecutionFailed, problem)
                 }

@@ -197,7 +197,7 @@ pub(super) fn told(pods: &[Arc<Object>], uid: &str) -> Told {
 
 /// The Pod whose log tells what happened.
 pub(super) fn speaker(pods: &[Arc<Object>]) -> Option<Key> {
-    pods.iter().max_by_key(|pod| pod.meta().creation_timestamp.as_ref().map(|at| at.0)).map(|pod| pod.key())
+    pods.iter().max_by_key(|pod| pod.created_at()).map(|pod| pod.key())
 }
 
 fn ending(pod: &str, ended: &ContainerStateTerminated) -> String {

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pawl_api::meta::reference::ObjectRef;
 use pawl_api::meta::{Gate, GateName, NewCondition, Phase, Reason, condition, text};
 use pawl_api::pawl::conditions::{FROZEN, TARGET_LOCKED};
 use pawl_api::remedy::kubernetes_execution::{
@@ -14,9 +13,9 @@ use super::asking::{Pause, spec_digest};
 use super::job::Run;
 use super::{Facts, KubernetesExecutions, Verified, later, recorded_uid};
 use crate::external::Call;
+use crate::held_run;
 use crate::object::{Object, Reference};
 use crate::plan::{Note, Plan, Step};
-use crate::{held_run, lock};
 
 /// What fits `status.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -182,18 +181,9 @@ impl<'a> Report<'a> {
     /// Steps that let go of the locks; none while the Job may act, or where nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
         let facts = self.facts;
-        let going = match facts.run.own() {
-            Some(run) => !held_run::is_finished(run),
-            None => facts.pods.iter().any(super::job::may_act),
-        };
-        if going || facts.locks.held().is_empty() {
-            return Vec::new();
-        }
-        let confirm = match facts.run.found() {
-            // It is over; or the name is somebody else's, and will never be a Job of ours.
-            Some(_) => Vec::new(),
-            None => lock::confirm_gone(&self.run_reference()),
-        };
+        let confirm =
+            facts.run.confirm_ended(&self.run_reference(), facts.pods.iter().any(super::job::may_act));
+        let Some(confirm) = confirm.filter(|_| !facts.locks.held().is_empty()) else { return Vec::new() };
         confirm.into_iter().chain(facts.locks.release()).collect()
     }
 
@@ -219,13 +209,7 @@ impl<'a> Report<'a> {
     /// Writes down which Job it is, and since when.
     pub(super) fn records(&mut self, object: &Object) {
         self.status.attempt = Some(self.attempt());
-        self.status.job_ref = Some(ObjectRef {
-            api_version: Some(object.kind().api_version()),
-            kind: Some(object.kind().kind.clone().into_owned()),
-            namespace: object.namespace().map(str::to_owned),
-            name: object.name().to_owned(),
-            uid: Some(object.uid().to_owned()),
-        });
+        self.status.job_ref = Some(object.object_ref());
         self.begins_its_time();
         let results = self.results();
         results.job_name = Some(object.name().to_owned());

@@ -101,7 +101,7 @@ pub(super) fn of(view: &dyn View, me: &Object) -> Vec<Arc<Object>> {
             one.namespace() == me.namespace() && one.annotation(annotations::ROLLBACK_OF) == Some(me.name())
         })
         .collect();
-    ours.sort_by_key(|one| (one.meta().creation_timestamp.as_ref().map(|at| at.0), one.uid().to_owned()));
+    ours.sort_by_key(|one| (one.created_at(), one.uid().to_owned()));
     ours
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::object::Key;
-use crate::remedy::acting::{Acts, EXECUTOR, condition, key};
+use crate::remedy::testing::actions::{Acts, EXECUTOR, condition, key};
 use crate::testing::merge;
 
 mod approving;

@@ -15,7 +15,7 @@ use super::{assess, later};
 use crate::plan::{Note, Plan};
 use crate::remedy::action::Looked;
 use crate::remedy::safety::Decision;
-use crate::story::counted;
+use crate::story::{counted, of_groups};
 
 /// How often what no watch tells of (a policy that goes by the time of day) is asked again: a safety net, slow enough
 /// to cost nothing.
@@ -65,10 +65,7 @@ pub(super) fn waits(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
         Standing::Missing { have, need } => {
             let until = deadline(&report);
             if until <= report.now {
-                let message = format!("{have} of {need} approvals until {until:.0}");
-                let stop =
-                    Stop::no(GateName::Approval, Reason::ApprovalTimeout, &message, "another execution");
-                return report.stops(stop.noting(Note::warning(Reason::ApprovalExpired, message)));
+                return expires(report, format!("{have} of {need} approvals until {until:.0}"));
             }
             still_waits(report, have, need, moved)
         }
@@ -127,11 +124,7 @@ pub(super) fn moved(report: &mut Report<'_>) -> Option<String> {
 fn asks_for_approval(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> {
     let policy = report.validation().policy_validation.clone().unwrap_or_default();
     let need = policy.approver_count.unwrap_or(1);
-    let groups = if policy.approver_groups.is_empty() {
-        String::new()
-    } else {
-        format!(" of {}", policy.approver_groups.join(", "))
-    };
+    let groups = of_groups(&policy.approver_groups);
     let me = report.facts.cx.object;
     let what = format!("-n {} ke/{}", me.namespace().unwrap_or_default(), me.name());
     let need = counted(need, "approval", "approvals");
@@ -140,15 +133,8 @@ fn asks_for_approval(mut report: Report<'_>) -> Plan<KubernetesExecutionStatus> 
         report.status.approval_deadline = Some(Time(later(report.now, std::time::Duration::from_hours(1))));
     }
     report.tells_of_verification();
-    let until = deadline(&report);
-    let gate = Gate::waiting(
-        GateName::Approval,
-        Reason::ApprovalRequired,
-        &message,
-        format!("approval until {until:.0}"),
-    );
-    report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
-    report.plan().gate(gate).note(Note::normal(Reason::ApprovalRequired, message)).wake_at(until)
+    let until = waits_for_people(&mut report, &message);
+    report.plan().note(Note::normal(Reason::ApprovalRequired, message)).wake_at(until)
 }
 
 fn still_waits(
@@ -157,16 +143,9 @@ fn still_waits(
     need: usize,
     moved: Option<String>,
 ) -> Plan<KubernetesExecutionStatus> {
-    let (until, now) = (deadline(&report), report.now);
-    let message = format!("{have} of {need} approvals");
-    report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
-    let gate = Gate::waiting(
-        GateName::Approval,
-        Reason::ApprovalRequired,
-        &message,
-        format!("approval until {until:.0}"),
-    );
-    let mut plan = report.plan().gate(gate).wake_at(until.min(later(now, LOOK_AGAIN)));
+    let now = report.now;
+    let until = waits_for_people(&mut report, &format!("{have} of {need} approvals"));
+    let mut plan = report.plan().wake_at(until.min(later(now, LOOK_AGAIN)));
     plan.notes.extend(moved.map(|moved| Note::warning(Reason::ApprovalOutdated, moved)));
     plan
 }
@@ -195,24 +174,29 @@ pub(super) fn back(
 ) -> Plan<KubernetesExecutionStatus> {
     let until = deadline(&report);
     if until <= report.now {
-        let message = format!("{have} of {need} approvals until {until:.0}; {why}");
-        let stop = Stop::no(GateName::Approval, Reason::ApprovalTimeout, &message, "another execution");
-        return report.stops(stop.noting(Note::warning(Reason::ApprovalExpired, message)));
+        return expires(report, format!("{have} of {need} approvals until {until:.0}; {why}"));
     }
-    let message = format!("{have} of {need} approvals; {why}");
-    let gate = Gate::waiting(
-        GateName::Approval,
-        Reason::ApprovalRequired,
-        &message,
-        format!("approval until {until:.0}"),
-    );
-    report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, &message);
+    waits_for_people(&mut report, &format!("{have} of {need} approvals; {why}"));
     report.status.lock_deadline = None;
     condition::remove(&mut report.status.conditions, TARGET_LOCKED);
     let release = report.release();
-    let mut plan = report.plan().gate(gate).wake_at(until).note(Note::warning(Reason::ApprovalOutdated, why));
+    let mut plan = report.plan().wake_at(until).note(Note::warning(Reason::ApprovalOutdated, why));
     plan.steps.extend(release);
     plan
+}
+
+/// Says that people are waited for, and gives until when.
+fn waits_for_people(report: &mut Report<'_>, message: &str) -> jiff::Timestamp {
+    let until = deadline(report);
+    report.says(KubernetesExecutionPhase::WaitingApproval, Reason::ApprovalRequired, message);
+    let change = format!("approval until {until:.0}");
+    report.gates.push(Gate::waiting(GateName::Approval, Reason::ApprovalRequired, message, change));
+    until
+}
+
+fn expires(report: Report<'_>, message: String) -> Plan<KubernetesExecutionStatus> {
+    let stop = Stop::no(GateName::Approval, Reason::ApprovalTimeout, &message, "another execution");
+    report.stops(stop.noting(Note::warning(Reason::ApprovalExpired, message)))
 }
 
 /// When waiting for approval ends. Absolute (I8).

@@ -13,7 +13,7 @@ use pawl_api::remedy::{
 };
 
 use super::rollback::{self, Course};
-use super::steps::{Child, Standing, Stepped, Typed, kind_of};
+use super::steps::{Child, Failed, Standing, Stepped, Typed, kind_of};
 use super::{Facts, beside, later};
 use crate::object::Reference;
 use crate::plan::{Note, Plan, Step};
@@ -74,7 +74,7 @@ impl<'a> Report<'a> {
         let limit = later(self.now, patience(facts, &step.step));
         let me = facts.cx.object;
         let Some(status) = self.status.steps.get_mut(at) else { return };
-        let kind = kind_of(&step.step);
+        let child = child_name(me.name(), me.uid(), &status.name, attempt);
         let phase = if step.step.action.is_some() {
             KubernetesExecutionPhase::Validating.as_str()
         } else {
@@ -82,13 +82,7 @@ impl<'a> Report<'a> {
         };
         *status = StepStatus {
             name: status.name.clone(),
-            child_ref: Some(ObjectRef {
-                api_version: Some(kind.api_version()),
-                kind: Some(kind.kind.clone().into_owned()),
-                namespace: me.namespace().map(str::to_owned),
-                name: child_name(me.name(), me.uid(), &status.name, attempt),
-                uid: None,
-            }),
+            child_ref: Some(ObjectRef::new(&kind_of(&step.step), me.namespace(), &child)),
             phase: phase.to_owned(),
             attempt,
             started_at: Some(Time(self.now)),
@@ -109,43 +103,29 @@ impl<'a> Report<'a> {
         let verifying =
             !starting && facts.steps.iter().all(|one| one.standing == Standing::Done || one.is_verifying());
         let going = starting || approving || any(|standing| *standing == Standing::Going);
-        let failed = facts.steps.iter().find_map(|step| match &step.standing {
-            Standing::Failed { reason, message, review } => Some((step, reason, message, *review)),
-            Standing::Waiting
-            | Standing::Ready
-            | Standing::Going
-            | Standing::Approving
-            | Standing::Done
-            | Standing::Blocked { .. } => None,
-        });
-        if let Some((step, reason, message, review)) = failed.filter(|_| !going) {
+        let failed = facts.steps.iter().find_map(|step| Some((step, step.failed()?)));
+        if let Some((step, Failed { reason, message, review })) = failed.filter(|_| !going) {
             let told = format!("step {}: {reason}: {message}", step.step.name);
             let gone = confirm_gone(facts, step);
-            let mut plan = self.takes_back(&told, review);
+            let mut plan = self.takes_back(&told, *review);
             plan.steps.splice(0..0, gone);
             return plan;
         }
         if facts.steps.iter().all(|step| step.standing == Standing::Done) {
             return self.completes();
         }
-        let blocked = facts.steps.iter().filter_map(|step| match &step.standing {
-            Standing::Blocked { reason, message, since, until } => Some((
-                step.retried_at(*since, *until),
-                reason.clone(),
-                format!("step {}: {message}", step.step.name),
-            )),
-            Standing::Waiting
-            | Standing::Ready
-            | Standing::Going
-            | Standing::Approving
-            | Standing::Done
-            | Standing::Failed { .. } => None,
+        let blocked = facts.steps.iter().filter_map(|step| {
+            let (blocked, until) = (step.blocked()?, step.retried_at()?);
+            Some((until, blocked.reason.clone(), format!("step {}: {}", step.step.name, blocked.message)))
         });
         let next = blocked.min();
         self.status.block_reason = None;
         self.status.blocked_until = None;
         for deadline in self.deadlines() {
             plan = plan.wake_at(deadline);
+        }
+        if let Some((until, ..)) = &next {
+            plan = plan.wake_at(*until);
         }
         match next.filter(|_| !going) {
             Some((until, reason, message)) => {
@@ -156,18 +136,15 @@ impl<'a> Report<'a> {
                 if first {
                     plan = plan.note(Note::normal(Reason::StepBlocked, format!("{reason}: {message}")));
                 }
-                plan.wake_at(until).status(self.status)
+                plan.status(self.status)
             }
             None => {
                 if self.status.overall_phase.is_none() {
                     let target = self.status.target.clone().unwrap_or_default();
                     plan = plan.note(Note::normal(Reason::RemediationCreated, format!("mends {target}")));
                 }
-                if let Some((until, ..)) = blocked_until(facts) {
-                    plan = plan.wake_at(until);
-                }
-                let (done, all) = (count_done(facts), facts.steps.iter().count());
-                let message = format!("{done} of {all} steps are done");
+                let done = facts.steps.iter().filter(|step| step.standing == Standing::Done).count();
+                let message = format!("{done} of {} steps are done", facts.steps.iter().count());
                 // The first word is that it executes; a step that waits for people has been started.
                 if approving && self.status.overall_phase.is_some() {
                     let waiting: Vec<String> = facts
@@ -258,16 +235,9 @@ impl<'a> Report<'a> {
     }
 
     fn rolls_back(&mut self, step: &str, name: &str) {
-        let me = self.facts.cx.object;
-        let kind = kubernetes_execution::KIND;
         if let Some(status) = self.status.steps.iter_mut().find(|status| status.name == step) {
-            status.rollback_ref = Some(ObjectRef {
-                api_version: Some(kind.api_version()),
-                kind: Some(kind.kind.into_owned()),
-                namespace: me.namespace().map(str::to_owned),
-                name: name.to_owned(),
-                uid: None,
-            });
+            let namespace = self.facts.cx.object.namespace();
+            status.rollback_ref = Some(ObjectRef::new(&kubernetes_execution::KIND, namespace, name));
         }
     }
 
@@ -392,25 +362,6 @@ fn confirm_gone(facts: &Facts<'_>, step: &Stepped) -> Option<Step> {
     step.child.is_none().then_some(Step::confirm_gone(gone))
 }
 
-fn blocked_until(facts: &Facts<'_>) -> Option<(Timestamp, String)> {
-    let blocked = facts.steps.iter().filter_map(|step| match &step.standing {
-        Standing::Blocked { since, until, .. } => {
-            Some((step.retried_at(*since, *until), step.step.name.clone()))
-        }
-        Standing::Waiting
-        | Standing::Ready
-        | Standing::Going
-        | Standing::Approving
-        | Standing::Done
-        | Standing::Failed { .. } => None,
-    });
-    blocked.min()
-}
-
-fn count_done(facts: &Facts<'_>) -> usize {
-    facts.steps.iter().filter(|step| step.standing == Standing::Done).count()
-}
-
 /// One step as its execution shows it; what is known only here stays as it was.
 fn told(facts: &Facts<'_>, step: &Stepped, before: &[StepStatus]) -> StepStatus {
     let known = before.iter().find(|known| known.name == step.step.name && known.attempt == step.attempt);
@@ -420,28 +371,15 @@ fn told(facts: &Facts<'_>, step: &Stepped, before: &[StepStatus]) -> StepStatus 
         ..StepStatus::default()
     });
     let Some(Child { object, typed }) = &step.child else {
-        status.phase = match &step.standing {
-            Standing::Failed { reason, .. } => {
-                status.reason.clone_from(reason);
-                "Gone".to_owned()
-            }
-            Standing::Waiting
-            | Standing::Ready
-            | Standing::Going
-            | Standing::Approving
-            | Standing::Done
-            | Standing::Blocked { .. } => NOT_STARTED.to_owned(),
+        let phase = if let Some(failed) = step.failed() {
+            status.reason.clone_from(&failed.reason);
+            "Gone"
+        } else {
+            NOT_STARTED
         };
-        return status;
+        return StepStatus { phase: phase.to_owned(), ..status };
     };
-    let kind = object.kind();
-    status.child_ref = Some(ObjectRef {
-        api_version: Some(kind.api_version()),
-        kind: Some(kind.kind.clone().into_owned()),
-        namespace: object.namespace().map(str::to_owned),
-        name: object.name().to_owned(),
-        uid: Some(object.uid().to_owned()),
-    });
+    status.child_ref = Some(object.object_ref());
     let (phase, reason, completed_at) = match typed {
         Typed::Workflow(child) => {
             let child = child.status.clone().unwrap_or_default();
@@ -458,7 +396,7 @@ fn told(facts: &Facts<'_>, step: &Stepped, before: &[StepStatus]) -> StepStatus 
     status.phase = phase.to_owned();
     status.reason = reason.unwrap_or_default();
     status.completed_at = completed_at;
-    let made = object.meta().creation_timestamp.as_ref().map(|at| at.0);
+    let made = object.created_at();
     if let (None, Some(made)) = (&status.started_at, made) {
         status.started_at = Some(Time(made));
         status.deadline = Some(Time(later(made, patience(facts, &step.step))));

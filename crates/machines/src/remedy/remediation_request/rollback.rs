@@ -7,18 +7,17 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pawl_api::meta::{Phase as _, Reason, names};
+use pawl_api::meta::{Phase as _, Reason};
 use pawl_api::remedy::kubernetes_execution::{self, rollback_name};
 use pawl_api::remedy::remediation_request::RollbackStrategy;
-use pawl_api::remedy::{
-    KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, annotations, labels,
-};
+use pawl_api::remedy::{KubernetesExecution, KubernetesExecutionPhase, RemediationRequest, annotations};
 use serde_json::{Map, Value, json};
 
-use super::steps::{Standing, Stepped, Steps};
-use super::{Facts, beside, reference};
+use super::steps::{Stepped, Steps};
+use super::{Facts, beside, marks, reference};
+use crate::json;
 use crate::object::Object;
-use crate::plan::{Adopt, Note, Step};
+use crate::plan::{Note, Step};
 use crate::remedy::kubernetes_execution::rollback;
 use crate::view::View;
 
@@ -78,8 +77,7 @@ impl Rollback {
     fn find(&mut self, view: &dyn View, me: &Object) {
         for attempt in 1..=MAX_ATTEMPTS {
             let found = view.get(&kubernetes_execution::KIND, &beside(me, &self.name(attempt)));
-            let ours = found.filter(|one| one.controller().is_some_and(|owner| owner.uid == me.uid()));
-            let Some(object) = ours else { return };
+            let Some(object) = found.filter(|one| one.is_controlled_by(me)) else { return };
             self.attempt = attempt;
             self.child = Some((Arc::clone(&object), object.parse().ok()));
         }
@@ -104,7 +102,7 @@ pub(super) fn observe(
     request: &RemediationRequest,
     steps: &Steps,
 ) -> Vec<Rollback> {
-    let failed = steps.iter().any(|step| matches!(step.standing, Standing::Failed { .. }));
+    let failed = steps.iter().any(|step| step.failed().is_some());
     let wanted = request.spec.rollback_strategy == RollbackStrategy::Automatic && !request.spec.dry_run;
     if !failed || !wanted {
         return Vec::new();
@@ -216,16 +214,8 @@ fn next(facts: &Facts<'_>, rollback: &Rollback) -> Course {
     match rollback::manifest(&rollback.of, requested_by, attempt, more) {
         Err(impossible) => Course::Stuck(format!("step {}: {impossible}", rollback.step)),
         Ok(mut manifest) => {
-            if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.insert("ownerReferences".to_owned(), json!([me.controller_reference()]));
-                if let Some(marks) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-                    marks
-                        .insert(labels::REMEDIATION_REQUEST.to_owned(), json!(names::label_value(me.name())));
-                    marks.insert(labels::STEP.to_owned(), json!(names::label_value(&rollback.step)));
-                }
-            }
-            let adopt = Adopt::ControlledBy(me.uid().to_owned());
-            let create = Step::Create { kind: kubernetes_execution::KIND, manifest, adopt };
+            json::merge(&mut manifest, json!({"metadata": {"labels": marks(me, &rollback.step)}}));
+            let create = Step::create_child(me, kubernetes_execution::KIND, manifest);
             Course::Next {
                 create: Box::new(create),
                 step: rollback.step.clone(),

@@ -92,17 +92,27 @@ pub(super) enum Standing {
     Approving,
     Done,
     /// It was not run, and may be later.
-    Blocked {
-        reason: String,
-        message: String,
-        since: Timestamp,
-        until: Option<Timestamp>,
-    },
-    Failed {
-        reason: String,
-        message: String,
-        review: bool,
-    },
+    Blocked(Blocked),
+    Failed(Failed),
+}
+
+/// Why a step was not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Blocked {
+    pub(super) reason: String,
+    pub(super) message: String,
+    since: Timestamp,
+    /// When it may be tried again, if its execution said so.
+    until: Option<Timestamp>,
+}
+
+/// How a step failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// Whether a person must look at the target.
+    pub(super) review: bool,
 }
 
 impl Steps {
@@ -169,15 +179,7 @@ impl Stepped {
             }
             Some(Typed::Malformed) | None => false,
         };
-        match &self.standing {
-            Standing::Going => running(),
-            Standing::Failed { review, .. } => *review,
-            Standing::Waiting
-            | Standing::Ready
-            | Standing::Approving
-            | Standing::Done
-            | Standing::Blocked { .. } => false,
-        }
+        self.failed().map_or_else(|| self.standing == Standing::Going && running(), |failed| failed.review)
     }
 
     /// Whether its execution may still do something, or be let do it.
@@ -193,16 +195,25 @@ impl Stepped {
             && status.is_some_and(|status| status.postcondition_deadline.is_some())
     }
 
+    pub(super) fn failed(&self) -> Option<&Failed> {
+        if let Standing::Failed(failed) = &self.standing { Some(failed) } else { None }
+    }
+
+    pub(super) fn blocked(&self) -> Option<&Blocked> {
+        if let Standing::Blocked(blocked) = &self.standing { Some(blocked) } else { None }
+    }
+
     /// Whether a blocked step is tried again: when its time has come, or when its target became free.
-    pub(super) fn may_retry(&self, since: Timestamp, until: Option<Timestamp>, now: Timestamp) -> bool {
-        self.free || self.retried_at(since, until) <= now
+    pub(super) fn may_retry(&self, now: Timestamp) -> bool {
+        self.free || self.retried_at().is_some_and(|at| at <= now)
     }
 
     /// When a blocked step is tried again at the latest.
-    pub(super) fn retried_at(&self, since: Timestamp, until: Option<Timestamp>) -> Timestamp {
+    pub(super) fn retried_at(&self) -> Option<Timestamp> {
+        let Blocked { since, until, .. } = self.blocked()?;
         let attempts = u32::try_from(self.attempt).unwrap_or_default();
         let patience: Duration = backoff::doubling(BUSY_RETRY, attempts, LONGEST_BUSY_RETRY);
-        until.unwrap_or_else(|| later(since, patience))
+        Some(until.unwrap_or_else(|| later(*since, patience)))
     }
 }
 
@@ -225,8 +236,7 @@ fn newest_attempt(view: &dyn View, me: &Object, request: &RemediationRequest, st
         .and_then(|status| status.steps.iter().find(|one| one.name == step.name).map(|one| one.attempt));
     let is_there = |attempt: i32| {
         let name = child_name(me.name(), me.uid(), &step.name, attempt);
-        let child = view.get(&kind_of(step), &beside(me, &name));
-        child.is_some_and(|child| child.controller().is_some_and(|owner| owner.uid == me.uid()))
+        view.get(&kind_of(step), &beside(me, &name)).is_some_and(|child| child.is_controlled_by(me))
     };
     let mut attempt = said.unwrap_or_default();
     while is_there(attempt.saturating_add(1)) && attempt < i32::MAX {
@@ -251,7 +261,7 @@ fn of_child(attempt: i32, child: Option<&Child>) -> Standing {
 }
 
 fn failed(reason: &str, message: String, review: bool) -> Standing {
-    Standing::Failed { reason: reason.to_owned(), message, review }
+    Standing::Failed(Failed { reason: reason.to_owned(), message, review })
 }
 
 fn of_action(typed: &KubernetesExecution) -> Standing {
@@ -293,13 +303,13 @@ fn of_workflow(object: &Object, typed: &WorkflowExecution) -> Standing {
             let at = status.completion_time.clone().or_else(|| object.meta().creation_timestamp);
             let since = at.map_or(Timestamp::UNIX_EPOCH, |at| at.0);
             let until = status.next_allowed_execution.as_ref().map(|at| at.0);
-            Standing::Blocked { reason, message, since, until }
+            Standing::Blocked(Blocked { reason, message, since, until })
         }
     }
 }
 
 fn is_busy(standing: &Standing) -> bool {
-    matches!(standing, Standing::Blocked { reason, .. } if reason == Reason::ResourceBusy.as_str())
+    matches!(standing, Standing::Blocked(blocked) if blocked.reason == Reason::ResourceBusy.as_str())
 }
 
 /// Whether a target is free, nothing else is about to take it, and no earlier request waits for it: of a hundred that

@@ -11,6 +11,7 @@ use super::{Facts, later, locking};
 use crate::held_run;
 use crate::object::Object;
 use crate::plan::{Note, Plan, Step};
+use crate::remedy;
 
 /// How long a deleted execution waits for its run to end (I5): ten times what a Pod gets to end in by default, and more.
 pub(super) const CLEANUP_LIMIT: Duration = Duration::from_mins(10);
@@ -38,9 +39,7 @@ pub(super) fn finished(facts: &Facts<'_>, report: Report<'_>) -> Plan<WorkflowEx
 
 /// Somebody asked for it to stop.
 pub(super) fn cancelled(facts: &Facts<'_>, report: Report<'_>, by: &str) -> Plan<WorkflowExecutionStatus> {
-    let why = by.trim();
-    let message = if why.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {why}") };
-    stopped(facts, report, &message)
+    stopped(facts, report, &remedy::cancelled(by))
 }
 
 /// Ends it now. Whether it had begun is known only of a run that was let go.

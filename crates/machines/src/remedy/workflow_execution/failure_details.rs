@@ -12,8 +12,8 @@ use pawl_api::tekton::{PipelineRun, StepState, TaskRun};
 
 use super::run::Run;
 use crate::cluster::job::followed::Followed;
-use crate::git::workflow::following;
 use crate::object::Object;
+use crate::pods;
 
 /// What fits `failureDetails.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -292,8 +292,8 @@ fn of_job(job: &Followed, pods: &[Arc<Object>]) -> Option<Failure> {
             ..Failure::plain(Reason::ResourceExhausted, told, true)
         });
     }
-    let containers = following::containers(pods);
-    let culprit = following::culprit(&containers)?;
+    let containers = pods::containers(pods);
+    let culprit = pods::failed_container(&containers)?;
     // What a runtime says of a process that it could not start; the other containers may have run.
     let could_not_start = |reason: &str| matches!(reason, "ContainerCannotRun" | "StartError");
     let reason = match culprit.reason.as_str() {
@@ -323,7 +323,7 @@ fn evicted(pod: &Arc<Object>) -> Option<(String, String)> {
 
 /// Why a container of a Job that still waits cannot start, if it has tried for long enough.
 pub(super) fn cannot_start(pods: &[Arc<Object>]) -> Option<Failure> {
-    let problem = following::cannot_start(pods)?;
+    let problem = pods::start_problem(pods)?;
     let pull = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
     let reason = if pull.iter().any(|word| problem.contains(word)) {
         Reason::ImagePullBackOff

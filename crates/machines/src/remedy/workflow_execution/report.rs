@@ -13,7 +13,6 @@ use super::run::Run;
 use super::{Facts, later, locking};
 use crate::plan::{Note, Plan, Step};
 use crate::remedy::memory::{Ended, Memory, Unit};
-use crate::{held_run, lock};
 
 /// What fits `status.message`.
 const MAX_MESSAGE_CHARS: usize = 32_768;
@@ -160,18 +159,8 @@ impl<'a> Report<'a> {
     /// nothing is held.
     pub(super) fn release(&self) -> Vec<Step> {
         let facts = self.facts;
-        let going = match facts.run.own() {
-            Some(run) => !held_run::is_finished(run),
-            None => facts.left_behind,
-        };
-        if going || facts.locks.held().is_empty() {
-            return Vec::new();
-        }
-        let confirm = match facts.run.found() {
-            // It is over; or the name is somebody else's, and will never be a run of ours.
-            Some(_) => Vec::new(),
-            None => lock::confirm_gone(&facts.run.reference()),
-        };
+        let confirm = facts.run.confirm_ended(&facts.run.reference(), facts.left_behind);
+        let Some(confirm) = confirm.filter(|_| !facts.locks.held().is_empty()) else { return Vec::new() };
         confirm.into_iter().chain(locking::release(&facts.locks, self.remembered().as_ref())).collect()
     }
 

@@ -5,6 +5,7 @@ use pawl_api::pawl::annotations::TARGETS;
 use pawl_api::remedy::WorkflowExecutionSpec;
 use pawl_api::remedy::workflow_execution::TARGET_PARAMETER;
 
+use crate::lock;
 use crate::object::Object;
 
 /// All that an execution acts on: its own target first, then those that its annotation lists.
@@ -20,9 +21,8 @@ pub(super) fn targets(me: &Object, spec: &WorkflowExecutionSpec) -> Result<Vec<T
         ));
     }
     let mut targets = vec![own];
-    let listed = me.annotation(TARGETS).into_iter().flat_map(|list| list.split(',')).map(str::trim);
-    for raw in listed.filter(|raw| !raw.is_empty()) {
-        let target = raw.parse().map_err(|error| format!("annotation {TARGETS}: {error}"))?;
+    let listed = lock::listed(me.annotation(TARGETS).unwrap_or_default());
+    for target in listed.map_err(|error| format!("annotation {TARGETS}: {error}"))? {
         if !targets.contains(&target) {
             targets.push(target);
         }

@@ -221,18 +221,15 @@ impl<'a> Parser<'a> {
     }
 
     fn otherwise(&mut self, context: Context) -> Outcome<Vec<Node>> {
-        let next = self.peek_word().kind;
-        if next == Kind::If && context == Context::If {
+        let chained: Option<fn(Branch) -> Node> = match (self.peek_word().kind, context) {
+            (Kind::If, Context::If) => Some(Node::If),
+            (Kind::With, Context::With) => Some(Node::With),
+            _ => None,
+        };
+        if let Some(node) = chained {
             self.next();
             self.enter()?;
-            let node = Node::If(self.control(context)?);
-            self.depth -= 1;
-            return Ok(vec![node]);
-        }
-        if next == Kind::With && context == Context::With {
-            self.next();
-            self.enter()?;
-            let node = Node::With(self.control(context)?);
+            let node = node(self.control(context)?);
             self.depth -= 1;
             return Ok(vec![node]);
         }

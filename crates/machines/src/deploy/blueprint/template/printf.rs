@@ -247,7 +247,8 @@ fn one(
     }
 }
 
-fn type_name(value: &Value) -> &'static str {
+/// As `%T` has it.
+pub(super) fn type_name(value: &Value) -> &'static str {
     if value.is_nil() { "<nil>" } else { value.type_name() }
 }
 

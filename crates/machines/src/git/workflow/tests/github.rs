@@ -173,7 +173,7 @@ fn a_short_job_costs_two_calls_two_statuses_and_one_event() {
     assert_eq!((case.cluster.statuses.len(), case.cluster.events.len()), (2, 1));
     assert!(case.cluster.world.list(&LEASE, None).is_empty(), "the lock is gone");
     let run = case.last_run();
-    let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+    let at = |text: &str| Some(text.parse::<jiff::Timestamp>().unwrap());
     assert_eq!((run.started_at, run.completed_at), (at("2026-01-01T00:00:00Z"), at("2026-01-01T00:00:01Z")));
 }
 

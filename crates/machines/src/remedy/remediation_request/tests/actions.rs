@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::lock::LEASE;
 use crate::object::Key;
-use crate::remedy::acting::{Acts, condition, key};
+use crate::remedy::testing::actions::{Acts, condition, key};
 use crate::testing::merge;
 
 /// Scales a Deployment of this name.

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Function, argument, at_least, exactly, int, list, text};
+use crate::deploy::blueprint::template::printf::type_name;
 use crate::deploy::blueprint::template::value::{Heap, Value};
 use crate::deploy::blueprint::template::{Outcome, fault};
 
@@ -71,9 +72,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         given => Ok(given.clone()),
     }),
     exactly("deepEqual", 2, |heap, args| Ok(heap.deep_equal(argument(args, 0), argument(args, 1))?.into())),
-    exactly("typeOf", 1, |heap, args| heap.text(type_of(argument(args, 0)))),
-    exactly("typeIs", 2, |_, args| Ok((*text(args, 0)? == *type_of(argument(args, 1))).into())),
-    exactly("typeIsLike", 2, |_, args| Ok((*text(args, 0)? == *type_of(argument(args, 1))).into())),
+    exactly("typeOf", 1, |heap, args| heap.text(type_name(argument(args, 0)))),
+    exactly("typeIs", 2, |_, args| Ok((*text(args, 0)? == *type_name(argument(args, 1))).into())),
+    exactly("typeIsLike", 2, |_, args| Ok((*text(args, 0)? == *type_name(argument(args, 1))).into())),
     exactly("kindOf", 1, |heap, args| heap.text(kind_of(argument(args, 0)))),
     exactly("kindIs", 2, |_, args| Ok((*text(args, 0)? == *kind_of(argument(args, 1))).into())),
 ];
@@ -196,10 +197,6 @@ fn seq(heap: &mut Heap, args: &[Value]) -> Outcome<Value> {
         next = after;
     }
     heap.text(numbers.join(" "))
-}
-
-fn type_of(value: &Value) -> &'static str {
-    if value.is_nil() { "<nil>" } else { value.type_name() }
 }
 
 fn kind_of(value: &Value) -> &'static str {

@@ -30,9 +30,12 @@ pub(super) struct Function {
     pub(super) run: Run,
 }
 
+/// A function of its arguments alone.
+type Plain = fn(&mut Heap, &[Value]) -> Outcome<Value>;
+
 #[derive(Clone, Copy)]
 pub(super) enum Run {
-    Plain(fn(&mut Heap, &[Value]) -> Outcome<Value>),
+    Plain(Plain),
     /// These look at their arguments one after the other.
     And,
     Or,
@@ -64,28 +67,15 @@ impl Function {
 }
 
 /// A function that takes so many arguments.
-const fn exactly(
-    name: &'static str,
-    count: usize,
-    run: fn(&mut Heap, &[Value]) -> Outcome<Value>,
-) -> Function {
+const fn exactly(name: &'static str, count: usize, run: Plain) -> Function {
     Function { name, least: count, most: Some(count), run: Run::Plain(run) }
 }
 
-const fn between(
-    name: &'static str,
-    least: usize,
-    most: usize,
-    run: fn(&mut Heap, &[Value]) -> Outcome<Value>,
-) -> Function {
+const fn between(name: &'static str, least: usize, most: usize, run: Plain) -> Function {
     Function { name, least, most: Some(most), run: Run::Plain(run) }
 }
 
-const fn at_least(
-    name: &'static str,
-    least: usize,
-    run: fn(&mut Heap, &[Value]) -> Outcome<Value>,
-) -> Function {
+const fn at_least(name: &'static str, least: usize, run: Plain) -> Function {
     Function { name, least, most: None, run: Run::Plain(run) }
 }
 

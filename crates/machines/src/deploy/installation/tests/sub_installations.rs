@@ -1,7 +1,7 @@
 //! Sub-Installations, and roots beside each other.
 
-use super::tests::{case, check, operation, put, status};
-use super::*;
+use super::{case, check, operation, put, status};
+use crate::deploy::installation::*;
 use crate::deploy::testing::{Case, key};
 use crate::view::View;
 use pawl_api::deploy::deploy_item;

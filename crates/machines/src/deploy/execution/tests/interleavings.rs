@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::*;
+use crate::deploy::execution::*;
 use crate::deploy::testing::{Case, key};
 
 /// `i0 i1<i0 …`: an item depends only on items with smaller numbers.

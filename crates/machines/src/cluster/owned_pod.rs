@@ -1,4 +1,4 @@
-//! The Pods of what keeps Pods running: what one sighting of a Pod says, and how a new one is written.
+//! The Pods that an object controls: what one sighting of a Pod says, and how a new one is written.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,11 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use pawl_api::k8s::POD;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::job::{count, later};
+use super::job::count;
+use crate::json::object;
 use crate::object::Object;
-use crate::plan::{Adopt, Step};
+use crate::plan::Step;
+use crate::time::later;
 use crate::view::View;
 
 /// Pods made or deleted by one decision: Kubernetes' own figure. The rest follows at once.
@@ -28,9 +30,9 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A Pod as it was last seen.
 #[derive(Clone, Debug)]
-pub(super) struct Replica {
+pub(super) struct OwnedPod {
     pub(super) object: Arc<Object>,
-    pod: Arc<Pod>,
+    pub(super) pod: Arc<Pod>,
 }
 
 /// How many Pods are how far.
@@ -41,7 +43,7 @@ pub(super) struct Tally {
     pub(super) available: i32,
 }
 
-impl Replica {
+impl OwnedPod {
     pub(super) fn of(object: Arc<Object>) -> Option<Self> {
         let pod = object.parse::<Pod>().ok()?;
         Some(Self { object, pod })
@@ -49,12 +51,15 @@ impl Replica {
 
     /// The Pods that the object controls, in order of their names.
     pub(super) fn all_of(view: &dyn View, owner: &Object) -> Vec<Self> {
-        let controls = |pod: &Arc<Object>| pod.controller().is_some_and(|one| one.uid == owner.uid());
-        view.owned(&POD, owner.uid()).into_iter().filter(controls).filter_map(Self::of).collect()
+        view.controlled(&POD, owner).into_iter().filter_map(Self::of).collect()
     }
 
     pub(super) fn name(&self) -> &str {
         self.object.name()
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.object.uid()
     }
 
     pub(super) fn phase(&self) -> &str {
@@ -112,9 +117,14 @@ impl Replica {
             _ => 1,
         };
         let cost = self.object.annotation(DELETION_COST).and_then(|text| text.parse::<i32>().ok());
-        let created = self.object.meta().creation_timestamp.as_ref().map(|time| time.0);
         let ready = (self.is_ready(), cost.unwrap_or_default());
-        (self.node().is_some(), phase, ready, Reverse(created), Reverse(self.name().to_owned()))
+        (
+            self.node().is_some(),
+            phase,
+            ready,
+            Reverse(self.object.created_at()),
+            Reverse(self.name().to_owned()),
+        )
     }
 
     pub(super) fn delete(&self) -> Step {
@@ -124,7 +134,7 @@ impl Replica {
 
 impl Tally {
     pub(super) fn of<'a>(
-        pods: impl IntoIterator<Item = &'a Replica>,
+        pods: impl IntoIterator<Item = &'a OwnedPod>,
         min_ready_seconds: Option<i32>,
         now: Timestamp,
     ) -> Self {
@@ -140,7 +150,7 @@ impl Tally {
 
 /// When the next of these Pods becomes available without anything else happening.
 pub(super) fn next_available<'a>(
-    pods: impl IntoIterator<Item = &'a Replica>,
+    pods: impl IntoIterator<Item = &'a OwnedPod>,
     min_ready_seconds: Option<i32>,
     now: Timestamp,
 ) -> Option<Timestamp> {
@@ -148,28 +158,8 @@ pub(super) fn next_available<'a>(
 }
 
 /// A Pod from a template. The template is an object's own, so it has the shape of one or the API server says so.
-pub(super) fn manifest(owner: &Object, template: &Value, name: &str) -> Value {
+pub(super) fn manifest(template: &Value, name: &str) -> Value {
     let mut manifest = template.clone();
-    let metadata = fields(&mut manifest, "metadata");
-    metadata["name"] = name.into();
-    metadata["namespace"] = json!(owner.namespace());
-    metadata["ownerReferences"] = json!([owner.controller_reference()]);
+    object(&mut manifest, "metadata")["name"] = name.into();
     manifest
-}
-
-/// Creates a Pod that `owner` controls.
-pub(super) fn create(owner: &Object, manifest: Value) -> Step {
-    Step::Create { kind: POD, manifest, adopt: Adopt::ControlledBy(owner.uid().to_owned()) }
-}
-
-/// The object under `key`, made where there is none.
-pub(super) fn fields<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
-    if !parent.is_object() {
-        *parent = json!({});
-    }
-    let child = &mut parent[key];
-    if !child.is_object() {
-        *child = json!({});
-    }
-    child
 }

@@ -15,17 +15,6 @@ use pawl_api::remedy::{KubernetesExecution, remediation_request, workflow_execut
 use pawl_api::tekton::{PIPELINE_RUN, TASK_RUN};
 use serde_json::{Map, Value, json};
 
-use super::action::course::Course;
-use super::action::kept::{self, Kept};
-use super::action::report::Outcome;
-use super::action::seen::{Read, Seen};
-use super::action::{self, Access, Ask, Captured, Context, Looked, Order, Report, definition};
-use super::identity::{self, BINDING, POLICY};
-use super::kubernetes_execution::{KubernetesExecutions, rollback};
-use super::remediation_request::RemediationRequests;
-use super::safety::{Answer, Decision, Held, Question, Verdict};
-use super::strays;
-use super::workflow_execution::WorkflowExecutions;
 use crate::cluster::garbage::Garbage;
 use crate::cluster::job::orphans::OrphanPods;
 use crate::cluster::job::{JOB, Jobs, POD};
@@ -36,6 +25,17 @@ use crate::lock::{self, LEASE, Lock, reaper::Reaper};
 use crate::logs::Logs;
 use crate::machine::AnyMachine;
 use crate::object::{Key, Reference};
+use crate::remedy::action::course::Course;
+use crate::remedy::action::kept::{self, Kept};
+use crate::remedy::action::report::Outcome;
+use crate::remedy::action::seen::{Read, Seen};
+use crate::remedy::action::{self, Access, Ask, Captured, Context, Looked, Order, Report, definition};
+use crate::remedy::identity::{self, BINDING, POLICY};
+use crate::remedy::kubernetes_execution::{KubernetesExecutions, rollback};
+use crate::remedy::remediation_request::RemediationRequests;
+use crate::remedy::safety::{Answer, Decision, Held, Question, Verdict};
+use crate::remedy::strays;
+use crate::remedy::workflow_execution::WorkflowExecutions;
 use crate::testing::{Cluster, merge};
 use crate::view::View as _;
 
@@ -60,30 +60,30 @@ const KINDS: [Kind; 18] = [
     pawl_api::pawl::freeze::KIND,
 ];
 
-pub(super) const EXECUTOR: &str = "kubernaut-executor";
+pub(crate) const EXECUTOR: &str = "kubernaut-executor";
 
 /// The answers of the fake ports, set by tests.
 #[derive(Clone)]
-pub(super) struct Rules {
-    pub(super) access: Access,
-    pub(super) policy: Result<Decision, String>,
+pub(crate) struct Rules {
+    pub(crate) access: Access,
+    pub(crate) policy: Result<Decision, String>,
     /// Of the policy; another one is another policy.
-    pub(super) digest: String,
-    pub(super) dry_run_errors: Vec<String>,
+    pub(crate) digest: String,
+    pub(crate) dry_run_errors: Vec<String>,
     /// The ports that are down.
-    pub(super) down: Option<&'static str>,
+    pub(crate) down: Option<&'static str>,
     /// Who else changes the target just before its undo is captured.
-    pub(super) meanwhile: Option<i64>,
+    pub(crate) meanwhile: Option<i64>,
 }
 
-pub(super) struct Acts {
-    pub(super) cluster: Cluster,
-    pub(super) machines: Vec<AnyMachine>,
-    pub(super) rules: Rc<RefCell<Rules>>,
+pub(crate) struct Acts {
+    pub(crate) cluster: Cluster,
+    pub(crate) machines: Vec<AnyMachine>,
+    pub(crate) rules: Rc<RefCell<Rules>>,
 }
 
 impl Acts {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut machines = vec![
             AnyMachine::new(KubernetesExecutions::default()),
             AnyMachine::new(RemediationRequests::default()),
@@ -121,26 +121,26 @@ impl Acts {
         acts
     }
 
-    pub(super) fn deployment(&mut self, name: &str, replicas: i64) -> &mut Self {
+    pub(crate) fn deployment(&mut self, name: &str, replicas: i64) -> &mut Self {
         self.cluster.put(json!({"kind": "Deployment", "metadata": {"name": name},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
                 "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}));
         self
     }
 
-    pub(super) fn replicas(&self, name: &str) -> i64 {
+    pub(crate) fn replicas(&self, name: &str) -> i64 {
         let found = self.cluster.get(&DEPLOYMENT, &key(name)).expect("the Deployment");
         found["spec"]["replicas"].as_i64().unwrap()
     }
 
-    pub(super) fn scale(&mut self, name: &str, replicas: i64) -> &mut Self {
+    pub(crate) fn scale(&mut self, name: &str, replicas: i64) -> &mut Self {
         self.cluster.edit(&DEPLOYMENT, &key(name), &json!({"spec": {"replicas": replicas}}));
         self.settle()
     }
 
     /// An execution that scales `n/web` to 5, changed as the patch says.
     #[expect(clippy::needless_pass_by_value, reason = "it is written in place, as json!")]
-    pub(super) fn execution(&mut self, name: &str, patch: Value) -> &mut Self {
+    pub(crate) fn execution(&mut self, name: &str, patch: Value) -> &mut Self {
         let mut raw = json!({"kind": "KubernetesExecution", "metadata": {"name": name}, "spec": {
             "action": "scale_deployment", "requestedBy": "ann",
             "parameters": {"scaleDeployment": {"deployment": "web", "namespace": "n", "replicas": 5}},
@@ -150,7 +150,7 @@ impl Acts {
         self.settle()
     }
 
-    pub(super) fn rule(&mut self, change: impl FnOnce(&mut Decision)) -> &mut Self {
+    pub(crate) fn rule(&mut self, change: impl FnOnce(&mut Decision)) -> &mut Self {
         if let Ok(decision) = &mut self.rules.borrow_mut().policy {
             change(decision);
         }
@@ -158,7 +158,7 @@ impl Acts {
     }
 
     /// Policy asks for so many approvals, of these groups.
-    pub(super) fn needs_approval(&mut self, count: u32, groups: &[&str]) -> &mut Self {
+    pub(crate) fn needs_approval(&mut self, count: u32, groups: &[&str]) -> &mut Self {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         self.rule(|decision| {
             decision.require_approval = true;
@@ -167,16 +167,16 @@ impl Acts {
         })
     }
 
-    pub(super) fn digest_of(&self, name: &str) -> String {
+    pub(crate) fn digest_of(&self, name: &str) -> String {
         self.status(name)["approvalDigest"].as_str().unwrap_or("none").to_owned()
     }
 
-    pub(super) fn approve(&mut self, name: &str, who: &str, groups: &[&str]) -> &mut Self {
+    pub(crate) fn approve(&mut self, name: &str, who: &str, groups: &[&str]) -> &mut Self {
         let digest = self.digest_of(name);
         self.says(name, who, groups, "approve", &digest)
     }
 
-    pub(super) fn says(
+    pub(crate) fn says(
         &mut self,
         name: &str,
         who: &str,
@@ -194,45 +194,45 @@ impl Acts {
         self.settle()
     }
 
-    pub(super) fn settle(&mut self) -> &mut Self {
+    pub(crate) fn settle(&mut self) -> &mut Self {
         self.cluster.settle(&self.machines);
         self
     }
 
-    pub(super) fn wait(&mut self, by: Duration) -> &mut Self {
+    pub(crate) fn wait(&mut self, by: Duration) -> &mut Self {
         self.cluster.advance(by);
         self.settle()
     }
 
-    pub(super) fn get(&self, name: &str) -> Value {
+    pub(crate) fn get(&self, name: &str) -> Value {
         self.cluster.get(&kubernetes_execution::KIND, &key(name)).expect("the execution")
     }
 
-    pub(super) fn status(&self, name: &str) -> Value {
+    pub(crate) fn status(&self, name: &str) -> Value {
         self.get(name)["status"].clone()
     }
 
     #[track_caller]
-    pub(super) fn check(&mut self, name: &str, phase: &str, reason: &str) -> &mut Self {
+    pub(crate) fn check(&mut self, name: &str, phase: &str, reason: &str) -> &mut Self {
         let status = self.status(name);
         assert_eq!((&status["phase"], &status["reason"]), (&json!(phase), &json!(reason)), "{status:#}");
         self
     }
 
     #[track_caller]
-    pub(super) fn gate(&self, name: &str, gate: &str) -> String {
+    pub(crate) fn gate(&self, name: &str, gate: &str) -> String {
         let status = self.status(name);
         let found = status["gates"].as_array().unwrap().iter().find(|one| one["gate"] == gate);
         let found = found.unwrap_or_else(|| panic!("no gate {gate}: {status:#}"));
         format!("{} {}", found["verdict"].as_str().unwrap(), found["reason"].as_str().unwrap())
     }
 
-    pub(super) fn jobs(&self) -> Vec<Value> {
+    pub(crate) fn jobs(&self) -> Vec<Value> {
         self.cluster.world.list(&JOB, None).iter().map(|job| job.raw().clone()).collect()
     }
 
     /// The Jobs that were let go and are not over, each by the execution it is of.
-    pub(super) fn going(&self) -> Vec<Key> {
+    pub(crate) fn going(&self) -> Vec<Key> {
         let jobs = self.jobs();
         let is_over = |job: &Value| {
             let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -245,7 +245,7 @@ impl Acts {
     }
 
     /// The executors do their work: every Job that was let go carries out its order on the cluster, and ends.
-    pub(super) fn act(&mut self) -> &mut Self {
+    pub(crate) fn act(&mut self) -> &mut Self {
         for job in self.going() {
             let order = self.order_of(&job);
             let outcome = carry_out(&mut self.cluster, &order);
@@ -256,7 +256,7 @@ impl Acts {
     }
 
     /// As `pawl rollback` does: creates the execution that takes this one back, and gives its name.
-    pub(super) fn roll_back(&mut self, name: &str) -> String {
+    pub(crate) fn roll_back(&mut self, name: &str) -> String {
         let first: KubernetesExecution = serde_json::from_value(self.get(name)).unwrap();
         let manifest = rollback::manifest(&first, Some("ann"), 1, serde_json::Map::new()).unwrap();
         let back = manifest["metadata"]["name"].as_str().unwrap().to_owned();
@@ -266,7 +266,7 @@ impl Acts {
     }
 
     /// The executors end otherwise.
-    pub(super) fn end(&mut self, code: i32, message: &str) -> &mut Self {
+    pub(crate) fn end(&mut self, code: i32, message: &str) -> &mut Self {
         for job in self.going() {
             self.pod_ends(&job, code, message);
         }
@@ -297,13 +297,13 @@ impl Acts {
         );
     }
 
-    pub(super) fn undo(&self, name: &str) -> Option<Value> {
+    pub(crate) fn undo(&self, name: &str) -> Option<Value> {
         let uid = self.get(name)["metadata"]["uid"].as_str().unwrap().to_owned();
         self.cluster.get(&SECRET, &kept::secret(EXECUTOR, &uid))
     }
 
     /// Who holds a target, as the Leases say.
-    pub(super) fn holders(&self) -> Vec<String> {
+    pub(crate) fn holders(&self) -> Vec<String> {
         let leases = self.cluster.world.list(&LEASE, None);
         let held = leases.iter().filter_map(|lease| match lock::read(Some(lease)) {
             Lock::Held(holder) => Some(holder.unit.key.name.clone()),
@@ -313,17 +313,17 @@ impl Acts {
         held.collect()
     }
 
-    pub(super) fn event(&self, reason: &str) -> bool {
+    pub(crate) fn event(&self, reason: &str) -> bool {
         self.cluster.events.iter().any(|(_, one, _)| one == reason)
     }
 }
 
-pub(super) fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new(Some("n"), name)
 }
 
 /// A condition that the ports below understand: `/spec/replicas == 5` of the target.
-pub(super) fn condition(type_: &str, rego: &str, required: bool, timeout: &str) -> Value {
+pub(crate) fn condition(type_: &str, rego: &str, required: bool, timeout: &str) -> Value {
     json!({"type": type_, "rego": rego, "required": required, "timeout": timeout})
 }
 

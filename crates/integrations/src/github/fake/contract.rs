@@ -17,11 +17,11 @@ use http::{Method, Request, Response};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::client::lock;
+use crate::github::client::lock;
 use crate::transport::{Broken, Transport};
 
 /// What GitHub says of the operations we use.
-const DESCRIPTION: &str = include_str!("../../data/github-openapi.json");
+const DESCRIPTION: &str = include_str!("../../../data/github-openapi.json");
 
 /// Where GitHub answers `null` though its description says it never does: the repository of a pull request's head,
 /// once the fork is deleted (its webhooks' description has it right).
@@ -532,7 +532,7 @@ mod tests {
             "files[0]: no `sha`",
             "required_status_checks: no `checks`",
         ];
-        let examples = include_str!("../../tests/data/github-examples.json");
+        let examples = include_str!("../../../tests/data/github-examples.json");
         let examples: BTreeMap<String, Value> = serde_json::from_str(examples).expect("examples");
         assert!(examples.len() >= 19, "{:?}", examples.keys());
         let mut found = Vec::new();

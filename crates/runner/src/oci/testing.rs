@@ -1,6 +1,4 @@
-//! How is a layout written?
-//!
-//! What Pawl reads it can write: tests of every crate make their images and bundles with this, and nothing else.
+//! Writes OCI layouts: tests of every crate make their images and bundles with this.
 
 use std::collections::BTreeMap;
 use std::fs;
