@@ -40,7 +40,7 @@ lint: tools ## formatting, clippy with warnings denied, the house rules, and car
 	else echo "cargo-deny is not installed: licences, advisories and bans (deny.toml) were not checked"; fi
 
 .PHONY: tidy
-tidy: ## the house rules alone (crates/tidy)
+tidy: ## the house rules alone (dev/tidy)
 	cargo test --workspace --lib --quiet $(CARGO_FLAGS) -- house::
 
 .PHONY: fmt
@@ -65,7 +65,7 @@ bench: ## measure BENCH (git) and compare with the budgets: docs/benchmarks.md
 .PHONY: traces
 traces: ## compare the requests of all simulated worlds with what was recorded (BLESS=1 records them anew)
 	$(PAWL_DEV) sim --trace > target/traces.txt
-	$(if $(BLESS),cp target/traces.txt,diff target/traces.txt) crates/sim/tests/data/traces.txt
+	$(if $(BLESS),cp target/traces.txt,diff target/traces.txt) dev/sim/tests/data/traces.txt
 
 .PHONY: fuzz
 fuzz: ## send the API server a million mangled requests per target

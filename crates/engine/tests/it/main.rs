@@ -17,6 +17,6 @@ mod leading;
 mod looping;
 mod recording;
 mod remedying;
-#[path = "../../../apiserver/tests/it/replay.rs"]
+#[path = "../../../../local/apiserver/tests/it/replay.rs"]
 mod replay;
 mod watching;

@@ -82,11 +82,11 @@ pub fn unexplained_exceptions(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Types by which a caller could switch checks off. Simulated worlds take guards away by changing what a controller is
-/// shown, decides or sends (`crates/sim/src/mutant.rs`).
+/// shown, decides or sends (`dev/sim/src/mutant.rs`).
 pub fn switches(tree: &Tree) -> Vec<Finding> {
     let why = "a check that can be switched off in the product is off one day";
     let product = tree.rust().filter(|(path, _)| {
-        !["crates/sim/", "crates/tidy/", "crates/dev/"].iter().any(|room| path.starts_with(room))
+        !["dev/sim/", "dev/tidy/", "dev/bench/"].iter().any(|room| path.starts_with(room))
     });
     let named =
         |text: &str| ["struct Guards", "enum Guards", "guards: Guards"].iter().any(|is| text.contains(is));
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_switch_on_checks_is_found_in_the_product_and_not_in_the_simulator() {
         let text = "pub struct Gates;\npub struct Guards {\n    pub uid: bool,\n}\n";
-        let tree = Tree::of([("crates/machines/src/apply.rs", text), ("crates/sim/src/mutant.rs", text)]);
+        let tree = Tree::of([("crates/machines/src/apply.rs", text), ("dev/sim/src/mutant.rs", text)]);
         assert_found(&switches(&tree), &["crates/machines/src/apply.rs:2"]);
     }
 

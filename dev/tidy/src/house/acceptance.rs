@@ -8,7 +8,7 @@ use crate::tree::lines;
 use crate::{Finding, Line, Tree};
 
 const TABLES: &str = "docs/acceptance/";
-const WORLDS: &str = "crates/sim/src/scenarios/";
+const WORLDS: &str = "dev/sim/src/scenarios/";
 
 /// The doors: each has promised scenarios, and so a table.
 const DOORS: [&str; 3] = ["git", "deploy", "remedy"];
@@ -124,7 +124,7 @@ mod tests {
         let tree = Tree::of([
             ("docs/acceptance/door.md", table),
             ("crates/a/src/lib.rs", "#[test]\n#[ignore]\nfn there() {}\nfn gone() {}\n"),
-            ("crates/sim/src/scenarios/a.rs", "let name = \"w\";"),
+            ("dev/sim/src/scenarios/a.rs", "let name = \"w\";"),
         ]);
         let found: Vec<String> = unshown_scenarios(&tree).into_iter().map(|one| one.what).collect();
         assert_eq!(

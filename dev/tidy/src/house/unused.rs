@@ -14,11 +14,11 @@ const WHY: &str =
     "what nothing uses is still read, compiled and kept working: delete it, or make it private to its tests";
 
 /// Code that exists for tests, of this and other crates: there a test of another file counts as a use.
-const FIXTURES: &[&str] = &["/fake", "/testing", "crates/sim/"];
+const FIXTURES: &[&str] = &["/fake", "/testing", "dev/sim/"];
 
 /// Public for tests of other files alone, and so not dead; each with the file that defines it.
 const FOR_TESTS: &[(&str, &str)] = &[
-    ("crates/apiserver/src/env.rs", "set_now"),
+    ("local/apiserver/src/env.rs", "set_now"),
     ("crates/engine/src/engine.rs", "is_leading"),
     ("crates/engine/src/engine.rs", "resync"),
     ("crates/machines/src/cache.rs", "without"),
@@ -49,13 +49,18 @@ fn dead_items<'a>(tree: &'a Tree, packages: &[Package]) -> Vec<Item<'a>> {
     }
     // The rules of tidy are called by their own tests.
     let in_library = |item: &Item<'_>| {
-        room(item.path) != "tidy" && tree.has(&format!("crates/{}/src/lib.rs", room(item.path)))
+        room(item.path) != "tidy" && tree.has(&format!("{}/src/lib.rs", directory(item.path)))
     };
     let defined = std::mem::take(&mut all.defined).into_iter();
     defined.filter(|item| in_library(item) && !all.uses(item, packages)).collect()
 }
 
-/// The crate that a file is of: `crates/<name>/…`.
+/// The directory of the crate that a file is of: `<group>/<name>`.
+fn directory(path: &str) -> String {
+    path.split('/').take(2).collect::<Vec<_>>().join("/")
+}
+
+/// The crate that a file is of: `<group>/<name>/…`.
 fn room(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }

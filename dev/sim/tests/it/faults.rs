@@ -33,7 +33,7 @@ fn check(simulator: Simulator, seeds: u64, of_hubs: u64) {
     let changed: Vec<String> = lines.iter().filter_map(|line| record::difference(&recorded, line)).collect();
     assert!(
         changed.is_empty(),
-        "other requests than crates/sim/{RECORD} has (meant? make traces BLESS=1, and say why in the commit):\n{}",
+        "other requests than dev/sim/{RECORD} has (meant? make traces BLESS=1, and say why in the commit):\n{}",
         changed.join("\n")
     );
 }

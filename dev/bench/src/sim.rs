@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(long)]
     scenario: Option<String>,
     /// Print what was sent: with --seed, every request of that run; without, the hash of each recorded run in both
-    /// simulators, as crates/sim/tests/data/traces.txt has them.
+    /// simulators, as dev/sim/tests/data/traces.txt has them.
     #[arg(long)]
     trace: bool,
     /// Run the real loop under a paused clock instead of the machines alone.

@@ -85,7 +85,7 @@ pub fn packages(root: &Path) -> Result<Vec<Package>, Error> {
 }
 
 impl Package {
-    /// The name of its room: `crates/<room>/Cargo.toml`.
+    /// The name of its room: `<group>/<room>/Cargo.toml`.
     pub fn room(&self) -> &str {
         self.manifest.rsplit('/').nth(1).unwrap_or(&self.name)
     }

@@ -48,7 +48,7 @@ const ROOMS: &[Room] = &[
     room("sim", PRODUCT, &[]),
     room("cli", PRODUCT, &[]),
     room(
-        "dev",
+        "bench",
         &["api", "machines", "engine", "integrations", "ledger", "policy", "apiserver", "cli", "sim"],
         &[],
     ),
@@ -59,7 +59,7 @@ const WHY_EDGES: &str = "a room that cannot see another cannot lean on it: decis
     stays a fair judge of our controllers, and an edit rebuilds only what follows it";
 
 const WHY_LISTED: &str = "a new crate costs build time and a place in everybody's head: its line in \
-    crates/tidy/src/house/rooms.rs and ARCHITECTURE.md says what it may not know";
+    dev/tidy/src/house/rooms.rs and ARCHITECTURE.md says what it may not know";
 
 /// Edges between our crates that are not on the plan.
 pub fn forbidden_edges(packages: &[Package]) -> Vec<Finding> {
@@ -203,14 +203,14 @@ mod tests {
     #[test]
     fn nothing_depends_on_an_executable_the_simulator_or_the_rules_but_dev_on_cli_and_sim() {
         let rooms = ["sim", "tidy"].map(|room| package(room, &[]));
-        let cli = package("cli", &["pawl-sim", "pawl-dev"]);
-        let dev = package("dev", &["pawl-cli", "pawl-sim", "pawl-tidy"]);
-        let engine = package("engine", &["pawl-cli", "pawl-dev", "pawl-sim", "pawl-tidy"]);
+        let cli = package("cli", &["pawl-sim", "pawl-bench"]);
+        let dev = package("bench", &["pawl-cli", "pawl-sim", "pawl-tidy"]);
+        let engine = package("engine", &["pawl-cli", "pawl-bench", "pawl-sim", "pawl-tidy"]);
         let packages: Vec<Package> = rooms.into_iter().chain([cli, dev, engine]).collect();
         let found = forbidden_edges(&packages);
         let count =
             |room: &str| found.iter().filter(|one| one.at == format!("crates/{room}/Cargo.toml")).count();
-        assert_eq!((count("cli"), count("dev"), count("engine")), (2, 1, 4), "{found:#?}");
+        assert_eq!((count("cli"), count("bench"), count("engine")), (2, 1, 4), "{found:#?}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::tree::lines;
 use crate::{Finding, Line, Tree};
 
 const PAGE: &str = "docs/invariants.md";
-const ORACLES: &str = "crates/sim/src/oracle.rs";
-const MUTANTS: &str = "crates/sim/src/mutant.rs";
+const ORACLES: &str = "dev/sim/src/oracle.rs";
+const MUTANTS: &str = "dev/sim/src/mutant.rs";
 
 const WHY: &str = "a number that nobody can look up, or a promise that nothing guards, is worth nothing";
 

@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Where the conversations are, seen from any crate of this workspace.
 pub(crate) fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../apiserver/tests/data")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../local/apiserver/tests/data")
 }
 
 /// What the owner shows at the door, where there is one.
